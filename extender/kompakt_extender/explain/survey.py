@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from kompakt_core import contract
 from kompakt_core.patterns.edges import text_of
 from kompakt_core.placement.explain import sentence
 from kompakt_core.placement.fit import node_rejection
-from kompakt_core.placement.model import Gang, GpuRequest, NodeState, Reason, Rejection, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, Level, NodeState, Reason, Rejection, Worker
+from kompakt_core.placement.seating import LEVEL_LABELS
 from kompakt_extender.decide import Grant, Request, grant, rank
 from kompakt_extender.explain.models import EXAMPLES, ROOMS, Asked, NodeRejections, NodeRoom
 from kompakt_extender.rejections import message_of
@@ -74,8 +74,8 @@ def room_of(state: NodeState, takes: int, message: str = "") -> NodeRoom:
     """What a node has, as the API says it."""
     return NodeRoom(
         node=state.name,
-        rack=state.labels.get(contract.LABEL_RACK, ""),
-        block=state.labels.get(contract.LABEL_BLOCK, ""),
+        rack=state.labels.get(LEVEL_LABELS[Level.RACK], ""),
+        block=state.labels.get(LEVEL_LABELS[Level.BLOCK], ""),
         free=state.free.bit_count(),
         takes=takes,
         message=message,
