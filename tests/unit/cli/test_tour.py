@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shutil
 import stat
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -66,8 +68,8 @@ def test_without_pytorch_it_places_and_schedules_and_says_what_to_install(tmp_pa
 
 
 def test_what_to_go_on_with_can_be_typed_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tour.shutil, "which", lambda name: None)
-    monkeypatch.setattr(tour.sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
     assert tour.typed() == f"{tmp_path}/.venv/bin/python -m kompakt_cli"
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "kompakt").touch()
@@ -77,7 +79,7 @@ def test_what_to_go_on_with_can_be_typed_here(tmp_path: Path, monkeypatch: pytes
     go_on = tour._scheduling(tmp_path).go_on
     assert go_on.startswith(".venv/bin/kompakt simulate ")
     assert f"--network {tour.DATA / 'network.json'}" in go_on
-    monkeypatch.setattr(tour.shutil, "which", lambda name: "/usr/bin/kompakt")
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/kompakt")
     assert tour.typed() == "kompakt"
 
 
