@@ -27,7 +27,7 @@ from kompakt_simulator.placements import PLACEMENTS
 from kompakt_simulator.policies import POLICIES
 from kompakt_simulator.report import PolicyRun
 from kompakt_simulator.setting import Knowledge, Setting
-from kompakt_simulator.simulation import simulate
+from kompakt_simulator.simulation import known_to, simulate
 from kompakt_simulator.traces.reading import load_trace
 
 SIX = (0.6, 0.5, 0.3, 0.15, 0.08, 0.06)  # VGG, AlexNet, BERT, MobileNet, ResNet-50, ResNet-18
@@ -105,8 +105,10 @@ def columns(traces: str) -> Iterator[tuple[str, str]]:
 def run(trace: str, network: str, entry: Entry) -> PolicyRun:
     setting = replace(entry.setting, network=NETWORKS[network])
     cluster = ClusterState.of(read_shape(CLUSTERS[trace]))
-    outcome = simulate(load_trace(trace).jobs, cluster, POLICIES[entry.policy], PLACEMENTS["levels"], setting)
-    return PolicyRun(entry.label, summarize(outcome), outcome)
+    policy = POLICIES[entry.policy]
+    outcome = simulate(load_trace(trace).jobs, cluster, policy, PLACEMENTS["levels"], setting)
+    knows = known_to(policy, setting)
+    return PolicyRun(entry.label, summarize(outcome), outcome, knows=knows, free_of_cost=policy.free_of_cost)
 
 
 def main() -> None:

@@ -69,13 +69,13 @@ def lines(answer: PlacementAnswer) -> list[str]:
     if isinstance(choice, Rejection):
         return [sentence(choice)]
     how = "sensitive" if gpu_request.sensitive else "insensitive"
-    out = [f"chosen   GPU {_order(choice, gpu_request)}   (policy {answer.policy}, {how})"]
+    out = [f"chosen    GPU {_order(choice, gpu_request)}   (policy {answer.policy}, {how})"]
     still = (answer.free & ~choice.mask).bit_count()
-    left = f"left     {gigabytes(answer.preserved)} GB/s of NVLink among the {still} GPUs still free"
+    left = f"left      {gigabytes(answer.preserved)} GB/s of NVLink among the {still} GPUs still free"
     if gpu_request.pattern is Pattern.NONE:
-        return [*out, "value    none: pattern None asks for no bandwidth among the GPUs", left]
+        return [*out, "value     none: pattern None asks for no bandwidth among the GPUs", left]
     if len(choice.order) == 1:
-        return [*out, "value    none: a single GPU has nobody to talk to", left]
+        return [*out, "value     none: a single GPU has nobody to talk to", left]
     return [*out, *_values(answer, choice), left]
 
 
@@ -88,16 +88,20 @@ def _order(choice: Choice, gpu_request: GpuRequest) -> str:
 
 def _values(answer: PlacementAnswer, choice: Choice) -> list[str]:
     gpu_request, ideal = answer.gpu_request, answer.ideal
-    share = f" ({choice.value / ideal:.0%} of the best on an empty one, {gigabytes(ideal)} GB/s)" if ideal else ""
-    other = "slowest " if gpu_request.measure is Measure.SUM else "sum     "
+    share = f" ({choice.value / ideal:.0%} of {gigabytes(ideal)} on the empty machine)" if ideal else ""
+    summed = gpu_request.measure is Measure.SUM
+    what, other = (
+        ("sum of links", "slowest   {} GB/s on the slowest link") if summed else ("slowest link", "all links {} GB/s together")
+    )
     out = [
-        f"value    {gigabytes(choice.value)} GB/s {gpu_request.pattern}{share}",
-        f"{other} {gigabytes(choice.second)} GB/s at most, which another order may need",
+        f"value     {gigabytes(choice.value)} GB/s {gpu_request.pattern}, {what}{share}",
+        f"{other.format(gigabytes(choice.second))}, in the order that is best for it",
     ]
     if choice.bound is not None:
-        out.append(f"         best found; no set has more than {gigabytes(choice.bound)} GB/s")
+        out.append(f"          best found; no set has more than {gigabytes(choice.bound)} GB/s")
     if gpu_request.pattern is not Pattern.CUSTOM and answer.graph.size <= MAX_GPUS:
         chance = random_choice(answer.graph, answer.free, len(choice.order), gpu_request.pattern, gpu_request.measure)
-        sets = "the only free set" if chance.sets == 1 else f"any of the {chance.sets} free sets"
-        out.append(f"by count {gigabytes(chance.mean)} GB/s on average, {gigabytes(chance.worst)} at worst ({sets})")
+        size = len(choice.order)
+        sets = f"these are the only {size} free" if chance.sets == 1 else f"any {size} free GPUs: {chance.sets} sets"
+        out.append(f"by chance {gigabytes(chance.mean)} GB/s on average, {gigabytes(chance.worst)} at worst ({sets})")
     return out

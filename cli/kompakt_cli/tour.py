@@ -22,6 +22,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.describe import read_description
 
 DATA: Final = Path(__file__).parent / "data"
+CHECKOUT: Final = Path(__file__).parents[2] / "Makefile"  # there is one where this runs from a checkout
 DEFAULT_MACHINE: Final = "dgx1-v100"
 POLICIES: Final = "fifo,las,tiresias,gandiva,kompakt"
 COLUMNS: Final = "110"  # what a table of policies needs
@@ -91,8 +92,8 @@ def _placing(out: Path) -> TourStep:
     return TourStep(
         f"Which {gpus} GPUs a job should get on {machine}",
         command,
-        "The line 'by count' is what chance would have given: the mean and the worst of all sets of free GPUs.",
-        "nvidia-smi topo -m | kompakt place --matrix - --gpus 4     (kompakt machines lists link graphs to try)",
+        "The line 'by chance' is what GPUs picked at random would give: the mean and the worst of all sets of free GPUs.",
+        f"nvidia-smi topo -m | {typed()} place --matrix - --gpus 4     ({typed()} machines lists link graphs to try)",
         also=[*command, "-o", "svg"],
     )
 
@@ -114,9 +115,10 @@ def _scheduling(out: Path) -> TourStep:
     return TourStep(
         "1,053 jobs that ran at Microsoft in 2017, on 256 GPUs, under five policies",
         ["kompakt", "simulate", *jobs, *network, "--html", str(out / "simulation.html")],
-        "avg JCT is the mean time from submission to completion, in seconds. What communication costs is assumed, as the file "
-        "of --network says, and the constants of the policy kompakt were chosen with this trace in sight.",
-        "kompakt simulate --trace muri-cluster --cluster 4x4x8 -o html > page.html     (kompakt simulate --help)",
+        "avg JCT is the mean time from submission to completion. What communication costs is assumed, as the file of --network "
+        "says, and the constants of the policy kompakt were chosen with this trace in sight.",
+        f"{typed()} simulate --trace muri-cluster --cluster 4x4x8 {' '.join(network)} -o html > page.html     "
+        f"({typed()} simulate --help)",
         instead="" if _has("simulate") else _missing("simulator"),
     )
 
@@ -127,7 +129,7 @@ def _training() -> TourStep:
         "The same training script without and with compressed activations",
         ["kompakt", "run", "--", *script],
         "The script knows nothing of kompakt. On CPUs compression makes training slower; what it saves is memory.",
-        "kompakt run -- python YOUR_SCRIPT.py",
+        f"{typed()} run -- python YOUR_SCRIPT.py",
         instead=_no_training(),
         before=[script],
         most_lines=4,  # above the table of layers
@@ -137,11 +139,23 @@ def _training() -> TourStep:
 def _no_training() -> str:
     if not _has("run"):
         return _missing("runtime")
-    return "" if find_spec("torch") else "PyTorch is not installed: pip install torch"
+    if find_spec("torch"):
+        return ""
+    return f"PyTorch is not installed: {'make sync-torch' if CHECKOUT.is_file() else 'pip install torch'}"
 
 
 def _missing(package: str) -> str:
     return f"kompakt-{package} is not installed; from a checkout: pip install ./{package}"
+
+
+def typed() -> str:
+    """How to start this command line from here: by its name, else by its path, as in a checkout whose .venv is not active."""
+    if shutil.which("kompakt"):
+        return "kompakt"
+    beside = Path(sys.executable).with_name("kompakt")
+    if not beside.is_file():
+        return f"{sys.executable} -m kompakt_cli"
+    return os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 
 def _has(command: str) -> bool:
@@ -178,7 +192,7 @@ def _ran(command: Sequence[str], most_lines: int, console: Console) -> str | Non
 
 def _short(word: str) -> str:
     """As a user would type it."""
-    return "python" if word == sys.executable else word
+    return {"kompakt": typed(), sys.executable: "python"}.get(word, word)
 
 
 def _output(command: Sequence[str], *, together: bool = True) -> "subprocess.CompletedProcess[str]":

@@ -7,7 +7,7 @@ from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
 from kompakt_core.placement.choose import choose, facts_on, requested_facts
-from kompakt_core.placement.fit import too_few
+from kompakt_core.placement.fit import reserved_would_do
 from kompakt_core.placement.model import GpuRequest, NodeState, PlacementPolicy, Reason, Rejection
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.placement_annotations import gpu_request_of
@@ -106,7 +106,7 @@ def _chosen(request: Request, state: NodeState, graph: LinkGraph) -> Grant | Rej
 
 def _keeps_enough(choice: Rejection, state: NodeState) -> bool:
     """Whether it was only for GPUs that are reserved for others."""
-    return choice.reason is Reason.NOT_ENOUGH_GPUS and too_few(state, choice.need) is Reason.RESERVED
+    return choice.reason is Reason.NOT_ENOUGH_GPUS and reserved_would_do(state, choice.need)
 
 
 def rank(request: Request, state: NodeState, found: Grant, *, waits: bool = False) -> tuple[int, ...]:

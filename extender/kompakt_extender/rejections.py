@@ -28,6 +28,7 @@ TEXTS: Final[Mapping[Reason, str]] = {
     Reason.MEMORY: "node(s) had too little memory",
     Reason.PODS: "node(s) had too many pods",
     Reason.NOT_ENOUGH_GPUS: "node(s) had too few free GPUs",
+    Reason.MACHINE_TOO_SMALL: "node(s) have fewer GPUs than the pod asks for",
     Reason.RESERVED: "node(s) had too few free GPUs beside those that are kept for a gang that waits",
     Reason.VALUE_TOO_LOW: "node(s) had no free GPU set as fast as planned",
     Reason.LINK_TOO_WEAK: "node(s) had no free GPU set joined by the required link",

@@ -77,7 +77,7 @@ def simulate(
     )
     world = ClusterState.of(shape)
     runs = _runs(loaded, world, setting, graph, placement, _split(policy))
-    title = f"{loaded.name}: {len(loaded.jobs)} jobs on {where}; work = {loaded.work}"
+    title = f"{loaded.name}: {len(loaded.jobs)} jobs on {where}{_work_of(loaded)}"
     note = _note(costs, network)
     if html is not None:
         _write(html, html_of(title, runs, world.shape, note))
@@ -126,7 +126,13 @@ def _run(
 ) -> PolicyRun:
     outcome = run_simulation(trace.jobs, cluster, policy, place, setting)
     ring = None if graph is None else ring_share(outcome, cluster, graph)
-    return PolicyRun(policy.name, summarize(outcome, setting.rules), outcome, ring)
+    free = policy.free_of_cost and setting.rules.srtf_is_free
+    return PolicyRun(policy.name, summarize(outcome, setting.rules), outcome, ring, known_to(policy, setting), free)
+
+
+def _work_of(trace: Trace) -> str:
+    """The unit is that of the trace's file, nothing that is printed."""
+    return f"; the trace gives a job's work as {trace.work}" if trace.work else ""
 
 
 def _note(costs: Network, path: str | None) -> str:

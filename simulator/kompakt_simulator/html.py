@@ -4,28 +4,16 @@ import html
 from collections.abc import Sequence
 
 from kompakt_simulator.cluster import ClusterShape
+from kompakt_simulator.columns import PolicyRun, columns, label, reading, unit_for
 from kompakt_simulator.figures import jct_ms
-from kompakt_simulator.report import PolicyRun, figures
 from kompakt_simulator.world import Stretch
 
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 _CURVES = (*_COLOURS, "#000000")  # as many as there are policies
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 260, 60, 30
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 860, 280, 70, 50
 _STEPS = 400  # points of a curve
 _MOST_BARS = 6000  # of one Gantt picture; a larger run shows its longest stretches and says so
-_HEADS = (
-    "policy",
-    "avg JCT",
-    "p50 JCT",
-    "p99 JCT",
-    "avg queue",
-    "makespan",
-    "comm/job",
-    "restart/job",
-    "GPUs held",
-    "stops",
-    "refused",
-)
+_CLOCK = "time since the trace began"
 _STYLE = (
     "body{font:14px sans-serif;margin:2em;max-width:1000px}table{border-collapse:collapse}"
     "td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
@@ -34,22 +22,24 @@ _STYLE = (
 
 
 def html_of(title: str, runs: Sequence[PolicyRun], shape: ClusterShape, note: str = "") -> str:
-    """The whole page; `note` stands above the table."""
+    """The whole page; `note` stands below the table."""
     heading = html.escape(title)
     gantts = "".join(f"<h2>Placement: {html.escape(run.policy)}</h2>{_gantt(run, shape)}" for run in runs)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{heading}</title><style>{_STYLE}</style></head>'
         f"<body><h1>{heading}</h1>{_table(runs, note)}"
-        f"<h2>Completion times: share of jobs that took at most so long</h2>{_cdf(runs)}"
-        f"<h2>GPUs held over time</h2>{_utilisation(runs, shape)}{gantts}</body></html>\n"
+        f"<h2>How long jobs took</h2>{_cdf(runs)}"
+        f"<h2>How many GPUs were held</h2>{_utilisation(runs, shape)}{gantts}</body></html>\n"
     )
 
 
 def _table(runs: Sequence[PolicyRun], note: str) -> str:
-    head = "".join(f"<th>{name}</th>" for name in _HEADS)
-    rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in (run.policy, *figures(run.summary))) for run in runs)
-    words = html.escape(f"Times in seconds. {note}".rstrip())
-    return f"<p>{words}</p><table><tr>{head}</tr>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+    shown = columns(runs)
+    head = "".join(f"<th>{column.name}{f' ({column.unit})' if column.unit else ''}</th>" for column in shown)
+    lines = zip(map(label, runs), *(column.cells for column in shown), strict=True)
+    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    words = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in (*reading(runs), note) if sentence)
+    return f"<table><tr><th>policy</th>{head}</tr>{rows}</table>{words}"
 
 
 def _cdf(runs: Sequence[PolicyRun]) -> str:
@@ -59,12 +49,13 @@ def _cdf(runs: Sequence[PolicyRun]) -> str:
     for name, values in times.items():
         picks = sorted({round(step * (len(values) - 1) / _STEPS) for step in range(_STEPS + 1)})
         curves[name] = [(values[index] / longest, (index + 1) / len(values)) for index in picks]
-    return _lines(curves, longest)
+    return _lines(curves, longest, "time from submission to completion", "share of jobs completed")
 
 
 def _utilisation(runs: Sequence[PolicyRun], shape: ClusterShape) -> str:
     longest = max(run.summary.makespan_s for run in runs)
-    return _lines({run.policy: _held(run.outcome.stretches, longest, shape.gpus) for run in runs}, longest)
+    curves = {run.policy: _held(run.outcome.stretches, longest, shape.gpus) for run in runs}
+    return _lines(curves, longest, _CLOCK, "share of GPUs held")
 
 
 def _held(stretches: Sequence[Stretch], longest_s: float, gpus: int) -> list[tuple[float, float]]:
@@ -79,7 +70,7 @@ def _held(stretches: Sequence[Stretch], longest_s: float, gpus: int) -> list[tup
     return [((step + 0.5) / _STEPS, value / (width * gpus)) for step, value in enumerate(held[:_STEPS])]
 
 
-def _lines(curves: dict[str, list[tuple[float, float]]], longest_s: float) -> str:
+def _lines(curves: dict[str, list[tuple[float, float]]], longest_s: float, along: str, up: str) -> str:
     """Curves over 0..1 in both directions; above them, where no curve runs, whose they are."""
     drawn, legend = [], []
     for number, (name, points) in enumerate(curves.items()):
@@ -87,9 +78,8 @@ def _lines(curves: dict[str, list[tuple[float, float]]], longest_s: float) -> st
         path = " ".join(f"{_x(x):.1f},{_y(y):.1f}" for x, y in points)
         drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{path}"/>')
         legend.append(f'<span style="color:{colour}">&#9632; {html.escape(name)}</span>')
-    return f'<p class="legend">{" ".join(legend)}</p>' + _frame(
-        "".join(drawn), longest_s, [(0, "0 %"), (0.5, "50 %"), (1, "100 %")], _HEIGHT
-    )
+    marks = [(0, "0 %"), (0.5, "50 %"), (1, "100 %")]
+    return f'<p class="legend">{" ".join(legend)}</p>' + _frame("".join(drawn), longest_s, marks, _HEIGHT, along, up)
 
 
 def _gantt(run: PolicyRun, shape: ClusterShape) -> str:
@@ -111,7 +101,7 @@ def _gantt(run: PolicyRun, shape: ClusterShape) -> str:
     left_out = len(run.outcome.stretches) - len(bars)
     note = f"<p>The {left_out} shortest stretches are left out of the picture.</p>" if left_out else ""
     marks = [(1.0, "GPU 0"), (0.0, f"GPU {shape.gpus - 1}")]
-    return _frame("".join(drawn), longest / 1000, marks, height) + note
+    return _frame("".join(drawn), longest / 1000, marks, height, _CLOCK, "which GPU") + note
 
 
 def _runs_of_bits(gpus: int) -> list[tuple[int, int]]:
@@ -125,17 +115,26 @@ def _runs_of_bits(gpus: int) -> list[tuple[int, int]]:
     return found
 
 
-def _frame(inside: str, longest_s: float, marks: Sequence[tuple[float, str]], height: int) -> str:
+def _frame(inside: str, longest_s: float, marks: Sequence[tuple[float, str]], height: int, along: str, up: str) -> str:
+    """Both axes with their names, the lower one in the unit of time that fits."""
+    unit = unit_for(longest_s)
+    digits = 1 if longest_s < 20 * unit.seconds else 0
     texts = [
         f'<text x="{_LEFT - 4}" y="{(1 - at) * (height - _BOTTOM - 12) + 12:.0f}" text-anchor="end">{mark}</text>'
         for at, mark in marks
     ]
     anchors = ("middle", "middle", "middle", "middle", "end")
     ticks = [
-        f'<text x="{_x(step / 4):.0f}" y="{height - 10}" text-anchor="{anchor}">{longest_s * step / 4:,.0f} s</text>'
+        f'<text x="{_x(step / 4):.0f}" y="{height - 30}" text-anchor="{anchor}">'
+        f"{longest_s * step / 4 / unit.seconds:,.{digits}f}</text>"
         for step, anchor in enumerate(anchors)
     ]
-    return f'<svg width="{_WIDTH}" height="{height}" role="img">{inside}{"".join(texts + ticks)}</svg>'
+    middle = (height - _BOTTOM) // 2
+    names = [
+        f'<text x="{_x(0.5):.0f}" y="{height - 10}" text-anchor="middle">{along} ({unit.name})</text>',
+        f'<text transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">{up}</text>',
+    ]
+    return f'<svg width="{_WIDTH}" height="{height}" role="img">{inside}{"".join(texts + ticks + names)}</svg>'
 
 
 def _x(share: float) -> float:

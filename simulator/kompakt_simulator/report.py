@@ -4,23 +4,15 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, fields
 
 from rich.table import Table
 
 from kompakt_simulator.cluster import ClusterShape
-from kompakt_simulator.figures import JobRow, Summary, job_rows
-from kompakt_simulator.simulation import SimulationResult
+from kompakt_simulator.columns import PolicyRun, columns, label, reading
+from kompakt_simulator.figures import JobRow, job_rows
 
-
-@dataclass(frozen=True, slots=True)
-class PolicyRun:
-    """One policy's run."""
-
-    policy: str
-    summary: Summary
-    outcome: SimulationResult
-    ring_share: float | None = None  # see quality.ring_share; None where it is not known
+__all__ = ["PolicyRun", "csv_of", "json_of", "table_of"]
 
 
 def json_of(runs: Sequence[PolicyRun], shape: ClusterShape | None = None) -> str:
@@ -43,25 +35,15 @@ def csv_of(runs: Sequence[PolicyRun], shape: ClusterShape) -> str:
 
 
 def table_of(title: str, runs: Sequence[PolicyRun], note: str = "") -> Table:
-    """All runs with their figures in seconds; "ring" = bandwidth of the jobs' rings as a share of the ideal; `note`: below."""
-    table = Table(title=f"{title}; times in seconds", title_justify="left", box=None, padding=(0, 1, 0, 0))
-    table.caption, table.caption_justify = note or None, "left"
+    """All runs with their figures; below them how to read them, and the note. "ring" = bandwidth of the jobs' rings as a share
+    of the ideal.
+    """
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.caption, table.caption_justify = "\n".join((*reading(runs), note)).strip() or None, "left"
     # A narrow terminal folds figures onto a second line; it never cuts them.
     table.add_column("policy", overflow="fold")
-    heads = ("avg JCT", "p50 JCT", "p99 JCT", "avg queue", "makespan", "comm/job", "restart/job", "GPUs held", "stops", "refused")
-    for name in heads:
-        table.add_column(name, justify="right", overflow="fold")
-    with_rings = any(run.ring_share is not None for run in runs)
-    if with_rings:
-        table.add_column("ring", justify="right", overflow="fold")
-    for run in runs:
-        ring = [] if not with_rings else ["-" if run.ring_share is None else f"{run.ring_share:.1%}"]
-        table.add_row(run.policy, *figures(run.summary), *ring)
+    for column in columns(runs):
+        table.add_column(f"{column.name}\n{f'({column.unit})' if column.unit else ''}", justify="right", overflow="fold")
+    for run, *cells in zip(runs, *(column.cells for column in columns(runs)), strict=True):
+        table.add_row(label(run), *cells)
     return table
-
-
-def figures(summary: Summary) -> list[str]:
-    """The cells of one line, in the order of the table's columns."""
-    times = [f"{summary.avg_jct_s:.3f}", f"{summary.p50_jct_s:.0f}", f"{summary.p99_jct_s:.0f}", f"{summary.avg_queue_s:.3f}"]
-    costs = [f"{summary.makespan_s:.0f}", f"{summary.comm_s_per_job:.1f}", f"{summary.restart_s_per_job:.1f}"]
-    return [*times, *costs, f"{summary.gpu_utilization:.1%}", str(summary.preemptions), str(summary.refused)]

@@ -14,6 +14,7 @@ from kompakt_core.patterns.names import Pattern
 from kompakt_core.patterns.sets import Masks
 from kompakt_core.patterns.table import MAX_GPUS, sets_within
 from kompakt_core.placement.facts import GpuSetFacts, Keys, facts_for, without_fabric
+from kompakt_core.placement.fit import shortage
 from kompakt_core.placement.grouped import GroupFacts, group_facts
 from kompakt_core.placement.model import Choice, GpuRequest, PlacementPolicy, Reason, Rejection
 from kompakt_core.placement.policies import POLICIES
@@ -43,8 +44,8 @@ def _decide(shared: SharedGraph, free: int, size: int, gpu_request: GpuRequest, 
         raise InvalidInput(f"GPUs to include, {must}, must be free and at most {size}; free are {available}")
     if rejection := edges_rejection(gpu_request, size):
         return rejection
-    if free.bit_count() < size:
-        return Rejection(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
+    if rejection := shortage(graph, free, size):
+        return rejection
     if graph.size > MAX_GPUS:
         return _grouped(graph, free, size, gpu_request, must_include)
     if graph.partitions and size > 1:

@@ -26,6 +26,7 @@ CURES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.MEMORY: "lower the pod's memory request, or wait until pods there end",
         Reason.PODS: "wait until pods there end, or raise maxPods of its kubelet",
         Reason.NOT_ENOUGH_GPUS: _WAIT,
+        Reason.MACHINE_TOO_SMALL: "ask for fewer GPUs, or choose a larger machine",
         Reason.RESERVED: "wait, or raise the job's priority above that gang's",
         Reason.VALUE_TOO_LOW: _NOTHING,
         Reason.LINK_TOO_WEAK: "wait, ask for fewer GPUs, or set requiredLink to Any",

@@ -70,6 +70,9 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Rejection], str]]] = MappingProxyTyp
         Reason.MEMORY: lambda rejection: f"{_bytes(rejection.need)} of memory are needed, {_bytes(rejection.have)} are free",
         Reason.PODS: lambda _: "the node runs as many pods as it may",
         Reason.NOT_ENOUGH_GPUS: lambda rejection: f"{_gpus(rejection.need)} asked for, {rejection.have} free",
+        Reason.MACHINE_TOO_SMALL: lambda rejection: (
+            f"{_gpus(rejection.need)} asked for, but this machine has {rejection.have} in all"
+        ),
         Reason.RESERVED: lambda rejection: (
             f"{_gpus(rejection.need)} asked for, {rejection.have} free; others are reserved: kept for a gang that waits for them"
         ),

@@ -7,9 +7,11 @@ between pods, spreading, volumes) is left to kube-scheduler. Semantics: kubernet
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from kompakt_core.placement.model import Gang, NodeState, Reason, Rejection, Selector, Taint, Toleration, Worker
+from kompakt_core.topology.graph import LinkGraph
 
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})  # PreferNoSchedule is a preference
@@ -59,13 +61,23 @@ def _gpus(state: NodeState, worker: Worker) -> Rejection | None:
         return Rejection(state.problem, state.name)
     if state.graph is None:
         return Rejection(Reason.NO_TOPOLOGY, state.name)
-    free = state.free.bit_count()
-    return Rejection(too_few(state, worker.gpus), state.name, have=free, need=worker.gpus) if free < worker.gpus else None
+    found = shortage(state.graph, state.free, worker.gpus)
+    if found is None:
+        return None
+    reason = Reason.RESERVED if reserved_would_do(state, worker.gpus) else found.reason
+    return replace(found, reason=reason, node=state.name)
 
 
-def too_few(state: NodeState, need: int) -> Reason:
-    """Why fewer GPUs are free than needed: they are taken, or some are reserved for others."""
-    return Reason.RESERVED if state.free.bit_count() + state.kept >= need else Reason.NOT_ENOUGH_GPUS
+def shortage(graph: LinkGraph, free: int, need: int) -> Rejection | None:
+    """Why `need` GPUs cannot be had of a machine of which these are free, or None. To wait helps only if it has so many."""
+    if need > graph.size:
+        return Rejection(Reason.MACHINE_TOO_SMALL, have=graph.size, need=need)
+    return Rejection(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=need) if free.bit_count() < need else None
+
+
+def reserved_would_do(state: NodeState, need: int) -> bool:
+    """Whether enough GPUs would be free if none were reserved for others."""
+    return state.free.bit_count() + state.kept >= need
 
 
 def tolerated(taint: Taint, worker: Worker) -> bool:

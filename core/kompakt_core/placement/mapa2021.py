@@ -20,6 +20,7 @@ from typing import Final
 
 from kompakt_core.ids import GpuIndex, GpuMask, MegabytesPerSecond, indices_of, mask_of
 from kompakt_core.patterns.names import Measure
+from kompakt_core.placement.fit import shortage
 from kompakt_core.placement.model import Choice, GpuRequest, Reason, Rejection
 from kompakt_core.topology.graph import NVLINK_KINDS, LinkGraph, SharedGraph
 
@@ -59,8 +60,8 @@ def mapa2021(graph: LinkGraph, free: int, size: int, gpu_request: GpuRequest) ->
     """
     if graph.size > MAX_GPUS:
         return Rejection(Reason.TOO_MANY_GPUS, have=graph.size, need=MAX_GPUS, detail="mapa2021")
-    if free.bit_count() < size:
-        return Rejection(Reason.NOT_ENOUGH_GPUS, have=free.bit_count(), need=size)
+    if rejection := shortage(graph, free, size):
+        return rejection
     sensitive = gpu_request.sensitive and size > 1
     best: tuple[float, float] = (EMPTY, 0) if sensitive else (0, 0)
     found: Sequence[GpuIndex] | None = None

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     MEMORY = "NotEnoughMemory"
     PODS = "TooManyPods"
     NOT_ENOUGH_GPUS = "NotEnoughFreeGPUs"
+    MACHINE_TOO_SMALL = "MachineTooSmall"  # more GPUs are asked for than the node has in all
     RESERVED = "GPUsReserved"  # enough would be free, but some are reserved for a gang that waits
     VALUE_TOO_LOW = "ValueTooLow"
     LINK_TOO_WEAK = "RequiredLinkMissing"
@@ -65,6 +66,7 @@ FINAL: Final = frozenset(
         Reason.NO_GPUS,
         Reason.INVALID_REQUEST,
         Reason.BEYOND_LIMITS,
+        Reason.MACHINE_TOO_SMALL,
         Reason.NEVER_FITS,
     }
 )

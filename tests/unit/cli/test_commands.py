@@ -40,9 +40,10 @@ def sentence_of(*words: str) -> str:
         (
             "dgx1-v100 --free 0,1,4,5 --gpus 2 --pattern ring",
             [
-                "chosen   GPU 0 -> 4   (policy Preserve, sensitive)",
-                "value    50.0 GB/s Ring (100% of the best on an empty one, 50.0 GB/s)",
-                "by count 27.0 GB/s on average, 6.0 at worst (any of the 6 free sets)",
+                "chosen    GPU 0 -> 4   (policy Preserve, sensitive)",
+                "value     50.0 GB/s Ring, slowest link (100% of 50.0 on the empty machine)",
+                "all links 50.0 GB/s together, in the order that is best for it",
+                "by chance 27.0 GB/s on average, 6.0 at worst (any 2 free GPUs: 6 sets)",
                 "A = chosen: GPU 0,4",
                 "B = taken: GPU 2,3,6,7",
             ],
@@ -52,15 +53,24 @@ def sentence_of(*words: str) -> str:
         ("l40s-4 --gpus 2 --pattern none", ["pattern None asks for no bandwidth"]),
         (
             "a100-pcie-8-bridge-pairs --free 0,2,3 --gpus 1 --sensitivity low",
-            ["chosen   GPU 3   (policy Preserve, insensitive)", "a single GPU has nobody to talk to"],
+            ["chosen    GPU 3   (policy Preserve, insensitive)", "a single GPU has nobody to talk to"],
         ),
-        ("- --gpus 2", ["chosen   GPU 0 -> 2"]),
+        (
+            "dgx1-v100 --gpus 8 --measure sum",
+            [
+                "value     400.0 GB/s Ring, sum of links (100% of 400.0",
+                "slowest   50.0 GB/s on the slowest link, in the order that is best for it",
+                "(these are the only 8 free)",
+            ],
+        ),
+        ("- --gpus 2", ["chosen    GPU 0 -> 2"]),
     ],
     ids=[
         "the set and what chance would give",
         "a ring is closed",
         "without a pattern no value is claimed",
         "nor for one GPU",
+        "sums are named as such",
         "a matrix pasted into standard input",
     ],
 )

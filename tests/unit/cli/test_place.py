@@ -52,7 +52,17 @@ def test_yaml_says_the_same_as_json() -> None:
 @pytest.mark.parametrize(
     ("words", "reason", "message"),
     [
-        (("--machine", "dgx1-v100", "--gpus", "9"), "NotEnoughFreeGPUs", "9 GPUs asked for, 8 free; ask for fewer GPUs"),
+        (
+            ("--machine", "dgx1-v100", "--gpus", "2", "--free", "3"),
+            "NotEnoughFreeGPUs",
+            "2 GPUs asked for, 1 free; ask for fewer GPUs",
+        ),
+        (
+            ("--machine", "dgx1-v100", "--gpus", "9"),
+            "MachineTooSmall",
+            "9 GPUs asked for, but this machine has 8 in all; ask for fewer GPUs, or choose a larger machine",
+        ),
+        (("--machine", "dgx1-v100", "--gpus", "9", "--policy", "mapa2021"), "MachineTooSmall", "has 8 in all"),
         (("--machine", "l40s-4", "--gpus", "2", "--require-link", "nvlink"), "RequiredLinkMissing", "over NVLink alone"),
         (("--machine", "rtx8000-4", "--gpus", "2", "--same-numa-node"), "SameNUMANodeMissing", "share a known NUMA node"),
         (("--machine", "dgx1-v100", "--gpus", "2", "--edges", "0-1,1-2"), "TooFewGPUsForEdges", "name rank 2 but the pod has 2"),

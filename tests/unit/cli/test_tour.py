@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shutil
 import stat
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -52,17 +54,40 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_pytorch_it_places_and_schedules_and_says_what_to_install(tmp_path: Path, without_training: None) -> None:
     found = run(tmp_path / "out")
     assert found.exit_code == 0, found.output
-    assert "$ kompakt place --machine dgx1-v100 --gpus 4" in found.output
-    assert re.search(r"by count 8\.2 GB/s on average, 6\.0 at worst", found.output)
+    assert f"$ {tour.typed()} place --machine dgx1-v100 --gpus 4" in found.output
+    assert re.search(r"by chance 8\.2 GB/s on average, 6\.0 at worst", found.output)
     rows = re.findall(r"^(fifo|las|tiresias|gandiva|kompakt) +(\d+\.\d+) ", found.output, re.M)
     assert [name for name, _ in rows] == ["fifo", "las", "tiresias", "gandiva", "kompakt"]
-    assert "Left out: PyTorch is not installed: pip install torch" in found.output
+    assert "Left out: PyTorch is not installed: make sync-torch" in found.output
     page = (tmp_path / "out" / "index.html").read_text()
     assert page.count("<svg xmlns=") == 1
     assert "srcdoc=" in page
     assert all(average in page for _, average in rows)
     assert "<script" not in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_what_to_go_on_with_can_be_typed_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
+    assert tour.typed() == f"{tmp_path}/.venv/bin/python -m kompakt_cli"
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "kompakt").touch()
+    assert tour.typed() == f"{tmp_path}/.venv/bin/kompakt"
+    monkeypatch.chdir(tmp_path)
+    assert tour.typed() == ".venv/bin/kompakt"
+    go_on = tour._scheduling(tmp_path).go_on
+    assert go_on.startswith(".venv/bin/kompakt simulate ")
+    assert f"--network {tour.DATA / 'network.json'}" in go_on
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/kompakt")
+    assert tour.typed() == "kompakt"
+
+
+def test_without_a_checkout_pytorch_comes_from_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_training: None
+) -> None:
+    monkeypatch.setattr(tour, "CHECKOUT", tmp_path / "Makefile")
+    assert tour._no_training() == "PyTorch is not installed: pip install torch"
 
 
 def test_a_machine_with_gpus_shows_its_own_links(tmp_path: Path, path: Path, quick: None) -> None:

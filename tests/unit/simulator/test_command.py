@@ -69,7 +69,7 @@ def test_one_policy_makes_one_line() -> None:
     shown = call("--cluster", "1x4x4", "--policy", "fifo", "--placement", "consolidated")
     assert "tiresias-60: 60 jobs on 1x4x4" in shown.output
     lines = [line.split() for line in shown.output.splitlines() if "fifo" in line]
-    assert lines == [["fifo", "217.517", "177", "1870", "39.100", "3341", "0.0", "0.0", "49.8%", "0", "0"]]
+    assert lines == [["fifo", "217.5", "177.0", "1870.0", "39.1", "3341.0", "0.0", "0.0", "49.8%", "0", "0"]]
 
 
 def test_jobs_larger_than_the_cluster_are_counted_and_named_with_the_largest_possible() -> None:
@@ -111,7 +111,9 @@ def test_each_format_says_what_counts_as_work_and_its_unit() -> None:
         "pollux: duration, in seconds",
     ):
         assert words in told
-    assert "tiresias-60: 60 jobs on 1x4x4; work = duration, in seconds" in call("--policy", "fifo").output
+    assert (
+        "tiresias-60: 60 jobs on 1x4x4; the trace gives a job's work as duration, in seconds" in call("--policy", "fifo").output
+    )
 
 
 def test_a_result_without_a_network_says_that_communication_is_free(tmp_path: Path) -> None:
@@ -122,7 +124,41 @@ def test_a_result_without_a_network_says_that_communication_is_free(tmp_path: Pa
     assert shown["none"].endswith("Communication is free (no --network).")
     assert shown["zero"].endswith("Communication is free.")
     assert "is free" not in shown["net"]
-    assert "<p>Times in seconds. Communication is free (no --network).</p>" in call(*flags, "-o", "html").output
+    assert "<p>Communication is free (no --network).</p>" in call(*flags, "-o", "html").output
+
+
+def test_times_of_days_are_shown_in_hours_and_programs_get_seconds(tmp_path: Path) -> None:
+    day = (
+        "--trace",
+        trace(tmp_path, "1,0,16,90000,,0.5,0\n2,0,16,36,,0.5,0\n"),
+        "--policy",
+        "fifo",
+        "--network",
+        network(tmp_path),
+    )
+    lines = call(*day).output.splitlines()
+    units, cells = (next(line.split() for line in lines if line.startswith(name)) for name in ("policy", "fifo"))
+    assert units == ["policy", *["(h)"] * 6, "(s)"]
+    assert cells[1:8] == ["37.51", "37.52", "37.52", "18.75", "37.52", "6.25", "0.0"]
+    assert figures(*day)["fifo"]["avg_jct_s"] == 135_027
+    short = call("--policy", "fifo").output.splitlines()
+    assert ["policy", *["(s)"] * 7] in [line.split() for line in short]
+
+
+def test_a_comparison_says_which_column_decides_and_who_knows_durations() -> None:
+    flags = ("--cluster", "1x4x4", "--policy", "fifo,kompakt,sjf,srtf")
+    shown = call(*flags).output
+    assert re.findall(r"^(\w+)( \*)? +\d", shown, re.M) == [("fifo", ""), ("kompakt", ""), ("sjf", " *"), ("srtf", " *")]
+    told = " ".join(shown.split())
+    assert "Compare avg JCT for all jobs together, p50 JCT for the typical job" in told
+    assert "* knows each job's duration in advance: compare it only with other policies marked *." in told
+    assert "Stopping jobs costs srtf nothing" in told
+    assert "<td>sjf *</td>" in call(*flags, "-o", "html").stdout
+    assert "kompakt *" in call("--policy", "kompakt", "--knowledge", "declared").output
+    assert "costs srtf nothing" not in call("--policy", "srtf", "--rules", "srtf=charged").output
+    alone = " ".join(call("--policy", "fifo").output.split())
+    assert "Compare" not in alone
+    assert "knows" not in alone
 
 
 def test_knowledge_says_who_may_run() -> None:
@@ -147,6 +183,9 @@ def test_the_page_has_table_curves_and_placements() -> None:
     assert (tags.found.count("svg"), tags.found.count("polyline")) == (4, 4)
     assert tags.found.count("rect") >= 120
     assert "Placement: las" in page
+    assert "time from submission to completion (s)</text>" in page
+    assert page.count("time since the trace began (s)</text>") == 3
+    assert all(f'text-anchor="middle">{name}</text>' in page for name in ("share of jobs completed", "share of GPUs held"))
     assert "<script" not in page
 
 

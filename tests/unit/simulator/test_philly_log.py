@@ -55,7 +55,7 @@ def test_the_command_reads_it_and_says_what_it_left_out(tmp_path: Path) -> None:
     shown = CliRunner().invoke(APP, flags, env={"COLUMNS": "160"})
     assert shown.exit_code == 0, shown.output
     assert "left out: 1 jobs of which" in shown.stderr
-    assert "work = start_time to end_time of its attempts, in seconds" in " ".join(shown.stdout.split())
+    assert "the trace gives a job's work as start_time to end_time of its attempts, in seconds" in " ".join(shown.stdout.split())
     with pytest.raises(InvalidInput, match="unknown header"):
         load_trace(str(tmp_path / "log"), "muri")
 

@@ -155,6 +155,7 @@ REFUSED: dict[str, tuple[LinkGraph, int, int, GpuRequest, Rejection]] = {
     "each is on a NUMA node of its own": (SPLIT, 15, 2, ONE_NUMA, Rejection(Reason.NUMA_SPLIT, have=4, need=2)),
     "unknown NUMA nodes promise nothing": (machine("rtx8000-4"), 15, 2, ONE_NUMA, Rejection(Reason.NUMA_SPLIT, have=4, need=2)),
     "too few are free": (DGX, 0b111, 4, RING, Rejection(Reason.NOT_ENOUGH_GPUS, have=3, need=4)),
+    "the machine has too few": (DGX, 0b111, 9, RING, Rejection(Reason.MACHINE_TOO_SMALL, have=8, need=9)),
     "edges name more ranks": (DGX, 255, 2, CHAIN_OF_THREE, Rejection(Reason.TOO_FEW_RANKS, have=2, need=3)),
 }
 

@@ -44,6 +44,12 @@ def test_each_lack_has_its_reason(change: dict[str, Any], rejection: Rejection) 
     assert sentence(rejection)
 
 
+def test_a_node_that_has_fewer_gpus_in_all_is_no_node_to_wait_for() -> None:
+    found = node_rejection(replace(NODE, taken=GpuMask(0b11)), replace(WORKER, gpus=9), None)
+    assert found == Rejection(Reason.MACHINE_TOO_SMALL, NodeName("n"), have=8, need=9)
+    assert found.final
+
+
 def test_a_soft_taint_refuses_nobody() -> None:
     assert node_rejection(replace(NODE, taints=(Taint("k", "PreferNoSchedule"),)), WORKER, None) is None
 
