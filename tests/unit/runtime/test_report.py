@@ -1,5 +1,7 @@
 """What the report of a run shows of many rows, what it leaves out and says so, and why a figure is missing."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -136,7 +138,7 @@ def test_overrides_go_by_the_names_that_the_report_shows(running, pattern):
 def test_the_steps_that_it_takes_to_measure_time_are_those_after_which_there_is_a_figure(monkeypatch, room):
     monkeypatch.setattr(overhead, "room", lambda device: room)
     now = [0.0]
-    monkeypatch.setattr(overhead.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     figures, optimizer = Figures(), object()
     counter = Overhead(figures, plain=True, timed=True, measured=observed)
     counter.entered(network())

@@ -134,5 +134,5 @@ def test_the_processes_of_a_pod_look_into_its_state_folder(pod, environ):
 def test_kompakt_run_says_that_nothing_was_compressed_because_of_the_file(capsys):
     figures = Figures()
     figures.count_raw("SwitchedOff")
-    run._show(Report.of(RuntimeConfig("ErrorBounded"), figures))
+    run._show_nothing(Report.of(RuntimeConfig("ErrorBounded"), figures), 0, heard=True)
     assert "kompakt: the file that switches compression off was there; nothing was compressed" in capsys.readouterr().err
