@@ -146,6 +146,10 @@ def test_python_dash_m_is_the_command() -> None:
         ("place --machine x", 2, "", "kompakt: Missing option '--gpus'"),
         ("placing", 2, "", "kompakt: No such command 'placing'"),
         ("topology nowhere", 2, "", "kompakt: unknown machine 'nowhere'"),
+        (
+            *("run python train.py --epochs 3", 2, ""),
+            "kompakt: No such option: --epochs; if it is your program's, put -- before the program: kompakt run -- python ...",
+        ),
         ("machines", 0, "MACHINE", ""),
         ("", 2, "Usage: kompakt", ""),
     ],

@@ -42,6 +42,10 @@ def test_the_first_override_that_matches_wins():
     assert RuntimeConfig("ErrorBounded", overrides=overrides).mode_of("b") == "None"
 
 
+def test_an_override_without_a_mode_leaves_modules_out_as_in_a_job():
+    assert RuntimeConfig.from_env({"KOMPAKT_OVERRIDES": '[{"modules": "head.*"}]'}).overrides == (SiteOverride("head.*", "None"),)
+
+
 WRONG = {
     "KOMPAKT_MODE": ["On"],
     "KOMPAKT_TARGET": ["0.2", "0", "nan", "much"],
@@ -52,8 +56,8 @@ WRONG = {
     "KOMPAKT_ATTEMPT": ["1.5"],
     "KOMPAKT_FAILURE_POLICY": ["Retry"],
     "KOMPAKT_OVERRIDES": [
-        *("head.*", "{}", '[{"modules": "head.*"}]', '[{"modules": "", "mode": "None"}]'),
-        '[{"modules": "head.*", "mode": "off"}]',
+        *("head.*", "{}", '[{"mode": "None"}]', '[{"modules": "", "mode": "None"}]'),
+        *('[{"modules": "head.*", "mode": "off"}]', '[{"modules": "head.*", "modus": "None"}]'),
     ],
 }
 
