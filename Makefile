@@ -94,12 +94,13 @@ coverage: sync ## which share of each package's statements the unit and contract
 
 # What a machine with a GPU and without network needs beside the checkout and gcc; it is not installed there.
 GPU_PACKAGES := .gpu
+GPU_PYTHON ?= 3.11
 
 $(GPU_PACKAGES)/pynvml.py:
 	$(MAKE) sync
-	$(BIN)/uv pip install --quiet --target $(GPU_PACKAGES) $$(sed -nE 's/^ *"((nvidia-[a-z-]*|PyYAML|msgspec)==[0-9.]*)".*/\1/p' */pyproject.toml pyproject.toml | sort -u)
+	$(BIN)/uv pip install --quiet --target $(GPU_PACKAGES) --python-version $(GPU_PYTHON) --only-binary :all: $$(sed -nE 's/^ *"((nvidia-[a-z-]*|PyYAML|msgspec)==[0-9.]*)".*/\1/p' */pyproject.toml pyproject.toml | sort -u)
 
-gpu-packages: $(GPU_PACKAGES)/pynvml.py ## fetch what `make test-gpu` needs on a machine without network into .gpu (4 MB)
+gpu-packages: $(GPU_PACKAGES)/pynvml.py ## fetch what `make test-gpu` needs on a machine without network, of Python GPU_PYTHON=3.11, into .gpu (4 MB)
 
 test-gpu: $(GPU_PACKAGES)/pynvml.py ## the NVML reader and the codec on this machine's true GPUs; reports go to docs/benchmarks, or to the folder OUT
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kompakt needs Python 3.11 or later; name one with PYTHON=..."; exit 1; }
