@@ -9,7 +9,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pytest
@@ -73,7 +72,9 @@ def revision(world: World) -> str:
 @pytest.fixture
 def at_work(older: Older, kompakt: World, holding: HoldingWatch) -> Iterator[str]:
     """The older release with a long gang at work on both nodes; answers the release's revision. Today's is back afterwards."""
+    was = programs(kompakt)
     install.helm_install(kompakt.cluster, kompakt.images, older.values, older.chart, SECONDS)
+    await_replaced(kompakt, was)
     install.await_gpus(kompakt.kubectl, dict.fromkeys(stack.REAL_NODES, 8))
     kompakt.kubectl.apply(json.dumps(job("long", kompakt.images.names["pause"], sleeping(100_000), replicas=4, gpus=3)))
     await_phase(kompakt, "long", "Running")
@@ -119,8 +120,9 @@ def programs(world: World) -> set[str]:
     return {pod["metadata"]["uid"] for pod in world.kubectl.items("pods", f"--namespace={NAMESPACE}")}
 
 
-def replaced(world: World, before: set[str]) -> bool:
-    return not before & programs(world)
+def await_replaced(world: World, before: set[str]) -> None:
+    """Waits for the end of the pods replaced: Helm returns once the new ones are ready, while old ones still stop."""
+    await_state(lambda: not before & programs(world), "every pod of kompakt is a new one", 60)
 
 
 def releases(world: World) -> set[str]:
@@ -143,7 +145,7 @@ def test_jobs_run_on_and_come_and_go_through_upgrades_and_rollbacks(
             install.helm_install(kompakt.cluster, kompakt.images, seconds=SECONDS)
         else:
             helm(kompakt, "rollback", RELEASE, at_work, "--wait", f"--timeout={SECONDS}s")
-        await_state(partial(replaced, kompakt, was), "every pod of kompakt is a new one", 60)
+        await_replaced(kompakt, was)
         assert (releases(kompakt) == from_release) == (step == "rollback")
         await_state(lambda: offered(kompakt) == ["8", "8"], "all GPUs offered", 60)
         assert workers(kompakt) == before
