@@ -35,6 +35,7 @@ HEAD_ = tl.constexpr(HEAD)
 RAW_ = tl.constexpr(RAW)
 CROWDED_ = tl.constexpr(CROWDED)
 MOST_BITS_ = tl.constexpr(MOST_BITS)
+CHUNKS_ = tl.constexpr((MOST_BITS + 1) // 2)
 
 
 @triton.jit
@@ -110,12 +111,31 @@ def _pack_group(codes, GROUP: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _write_codes(out, place, codes, WIDTH: tl.constexpr):
-    words = _pack_group(codes, 0, WIDTH) + _pack_group(codes, 1, WIDTH)
-    for k in tl.static_range(WIDTH // 2):
-        put_four(out, place + k * 128, words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3])
-    if WIDTH % 2 == 1:
-        put_two(out, place + (WIDTH // 2) * 128, words[2 * WIDTH - 2], words[2 * WIDTH - 1])
+def _arranged(words, codes, WIDTH: tl.constexpr):
+    """What a lane writes at this width: its whole chunks of four words, where the rest stays as it is in `words`, and at the end
+    the two words of half a chunk."""
+    packed = _pack_group(codes, 0, WIDTH) + _pack_group(codes, 1, WIDTH)
+    found = ()
+    for k in tl.static_range(4 * CHUNKS_):
+        if k < WIDTH // 2 * 4:
+            found = found + (packed[k],)
+        else:
+            found = found + (words[k],)
+    return found + (packed[2 * WIDTH - 2], packed[2 * WIDTH - 1])
+
+
+@triton.jit
+def _write_codes(out, place, codes, width, FEWEST: tl.constexpr, WIDEST: tl.constexpr):
+    """One store for each chunk, whatever the width: the compiler's time grows with the square of how many there are."""
+    words = ()
+    for k in tl.static_range(4 * CHUNKS_ + 2):
+        words = words + (codes[k],)
+    for WIDTH in tl.static_range(FEWEST, WIDEST + 1):
+        if width == WIDTH:
+            words = _arranged(words, codes, WIDTH)
+    for k in tl.static_range(CHUNKS_):
+        put_four(out, place + k * 128, words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3], k < width >> 1)
+    put_two(out, place + (width >> 1) * 128, words[4 * CHUNKS_], words[4 * CHUNKS_ + 1], (width & 1) == 1)
 
 
 @triton.jit
@@ -205,9 +225,7 @@ def pack_tiles(
                 codes = ()
                 for i in tl.static_range(PAIRS_):
                     codes = codes + (_coded(words, i, inverse, bits, magnitudes, signs, KIND),)
-                for WIDTH in tl.static_range(FEWEST, WIDEST + 1):
-                    if width == WIDTH:
-                        _write_codes(out, place, codes, WIDTH)
+                _write_codes(out, place, codes, width, FEWEST, WIDEST)
                 if missed > 0:
                     counts = _counted(low) + _counted(high)
                     _write_patches(x, base, out, place + width * 64, low, high, counts, KIND)

@@ -74,8 +74,7 @@ def _restored(code, step, bits, magnitudes, signs, KIND: tl.constexpr):
 
 
 @triton.jit
-def _write_tile(x, base, packed, place, step, bits, magnitudes, signs, WIDTH: tl.constexpr, KIND: tl.constexpr):
-    codes = _read_codes(packed, place, WIDTH)
+def _write_tile(x, base, codes, step, bits, magnitudes, signs, KIND: tl.constexpr):
     words = ()
     for i in tl.static_range(PAIRS_):
         first, second = _restored(codes[i], step, bits, magnitudes, signs, KIND)
@@ -126,9 +125,14 @@ def unpack_tiles(
             step = tl.load(scales + bits * 4 + 2).to(tl.float32, bitcast=True)
             magnitudes = ((1 << bits) - 1) * BOTH
             signs = (0 - signed) & SIGNS
+            # Only reading differs between widths: the compiler's time grows with the square of what is there for each.
+            codes = ()
+            for _ in tl.static_range(PAIRS_):
+                codes = codes + (tl.zeros([LANES_], tl.int32),)
             for WIDTH in tl.static_range(FEWEST, WIDEST + 1):
                 if width == WIDTH:
-                    _write_tile(x, base, packed, place, step, bits, magnitudes, signs, WIDTH, KIND)
+                    codes = _read_codes(packed, place, WIDTH)
+            _write_tile(x, base, codes, step, bits, magnitudes, signs, KIND)
             missed = about >> 12
             if missed > 0:
                 tl.debug_barrier()

@@ -32,16 +32,18 @@ def four(words, place):
 
 
 @triton.jit
-def put_four(words, place, first, second, third, fourth):
+def put_four(words, place, first, second, third, fourth, some):
+    """some: whether anything is written, the same for all lanes."""
     lane = tl.arange(0, LANES_)[:, None]
     quad = tl.reshape(tl.join(tl.join(first, third), tl.join(second, fourth)), [LANES_, 4])
-    tl.store(words + place + lane * 4 + tl.arange(0, 4)[None, :], quad)
+    tl.store(words + place + lane * 4 + tl.arange(0, 4)[None, :], quad, mask=tl.full([LANES_, 4], 1, tl.int1) & some)
 
 
 @triton.jit
-def put_two(words, place, first, second):
+def put_two(words, place, first, second, some):
     lane = tl.arange(0, LANES_)[:, None]
-    tl.store(words + place + lane * 2 + tl.arange(0, 2)[None, :], tl.join(first, second))
+    pair = tl.join(first, second)
+    tl.store(words + place + lane * 2 + tl.arange(0, 2)[None, :], pair, mask=tl.full([LANES_, 2], 1, tl.int1) & some)
 
 
 @triton.jit
@@ -105,7 +107,7 @@ def magnitude_of(words, i: tl.constexpr, HALF: tl.constexpr, KIND: tl.constexpr)
 @triton.jit
 def write_raw(out, place, words, KIND: tl.constexpr):
     for k in tl.static_range(16 if KIND == 0 else 8):
-        put_four(out, place + k * 128, words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3])
+        put_four(out, place + k * 128, words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3], True)
 
 
 @triton.jit
