@@ -111,28 +111,34 @@ def _pack_group(codes, GROUP: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _arranged(words, codes, WIDTH: tl.constexpr):
-    """What a lane writes at this width: its whole chunks of four words, where the rest stays as it is in `words`, and at the end
-    the two words of half a chunk."""
+def _arranged(codes, WIDTH: tl.constexpr):
+    """What a lane writes at this width: its whole chunks of four words, filled up with what is never stored, and then the two
+    words of half a chunk."""
     packed = _pack_group(codes, 0, WIDTH) + _pack_group(codes, 1, WIDTH)
     found = ()
     for k in tl.static_range(4 * CHUNKS_):
         if k < WIDTH // 2 * 4:
             found = found + (packed[k],)
         else:
-            found = found + (words[k],)
+            found = found + (codes[k],)
     return found + (packed[2 * WIDTH - 2], packed[2 * WIDTH - 1])
+
+
+@triton.jit
+def _arranged_any(codes, width, FEWEST: tl.constexpr, WIDEST: tl.constexpr):
+    if FEWEST == WIDEST:
+        words = _arranged(codes, FEWEST)
+    elif width <= (FEWEST + WIDEST) // 2:
+        words = _arranged_any(codes, width, FEWEST, (FEWEST + WIDEST) // 2)
+    else:
+        words = _arranged_any(codes, width, (FEWEST + WIDEST) // 2 + 1, WIDEST)
+    return words
 
 
 @triton.jit
 def _write_codes(out, place, codes, width, FEWEST: tl.constexpr, WIDEST: tl.constexpr):
     """One store for each chunk, whatever the width: the compiler's time grows with the square of how many there are."""
-    words = ()
-    for k in tl.static_range(4 * CHUNKS_ + 2):
-        words = words + (codes[k],)
-    for WIDTH in tl.static_range(FEWEST, WIDEST + 1):
-        if width == WIDTH:
-            words = _arranged(words, codes, WIDTH)
+    words = _arranged_any(codes, width, FEWEST, WIDEST)
     for k in tl.static_range(CHUNKS_):
         put_four(out, place + k * 128, words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3], k < width >> 1)
     put_two(out, place + (width >> 1) * 128, words[4 * CHUNKS_], words[4 * CHUNKS_ + 1], (width & 1) == 1)

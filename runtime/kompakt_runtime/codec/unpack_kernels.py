@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from kompakt_runtime.codec.one_pass_layout import HEAD, LANES, PAIRS, RAW
-from kompakt_runtime.codec.word_kernels import BOTH, HIGH, SIGNS, copy_rest, four, read_tile, write_raw
+from kompakt_runtime.codec.word_kernels import HIGH, SIGNS, copy_rest, four, read_tile, write_raw
 
 LANES_ = tl.constexpr(LANES)
 PAIRS_ = tl.constexpr(PAIRS)
@@ -44,6 +44,19 @@ def _read_codes(packed, place, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def _read_any(packed, place, width, FEWEST: tl.constexpr, WIDEST: tl.constexpr):
+    """The codes of a tile of any width there is; only this differs between widths, since the compiler's time grows with the
+    square of what is there for each."""
+    if FEWEST == WIDEST:
+        codes = _read_codes(packed, place, FEWEST)
+    elif width <= (FEWEST + WIDEST) // 2:
+        codes = _read_any(packed, place, width, FEWEST, (FEWEST + WIDEST) // 2)
+    else:
+        codes = _read_any(packed, place, width, (FEWEST + WIDEST) // 2 + 1, WIDEST)
+    return codes
+
+
+@triton.jit
 def _middle(fixed, step):
     """The middle of a bin, as float32, 0 for code 0; `fixed`: bits of 2^15 plus the code."""
     value = fixed.to(tl.float32, bitcast=True) - 32768.5
@@ -52,11 +65,11 @@ def _middle(fixed, step):
 
 @triton.jit
 def _restored(code, step, bits, magnitudes, signs, KIND: tl.constexpr):
-    """A pair of codes -> the words of its elements: one word of 16-bit types (twice, for one type of answer), two of float32."""
-    plain = code & magnitudes
+    """A pair of codes -> the words of its elements: one word of 16-bit types (twice, for one type of answer), two of float32.
+    magnitudes: ones where a code's magnitude lies once it is moved to bit 8."""
     sign = (code << (15 - bits)) & signs
-    low = _middle(((plain << 8) & 0x00FFFF00) | FIXED, step)
-    high = _middle(((plain >> 8) & 0x00FFFF00) | FIXED, step)
+    low = _middle(((code << 8) & magnitudes) | FIXED, step)
+    high = _middle(((code >> 8) & magnitudes) | FIXED, step)
     if KIND == 0:
         first = low.to(tl.int32, bitcast=True) | ((sign << 16) & (SIGNS & HIGH))
         second = high.to(tl.int32, bitcast=True) | (sign & (SIGNS & HIGH))
@@ -123,15 +136,9 @@ def unpack_tiles(
             write_raw(x, base, read_tile(packed, place, KIND), KIND)
         else:
             step = tl.load(scales + bits * 4 + 2).to(tl.float32, bitcast=True)
-            magnitudes = ((1 << bits) - 1) * BOTH
+            magnitudes = ((1 << bits) - 1) << 8
             signs = (0 - signed) & SIGNS
-            # Only reading differs between widths: the compiler's time grows with the square of what is there for each.
-            codes = ()
-            for _ in tl.static_range(PAIRS_):
-                codes = codes + (tl.zeros([LANES_], tl.int32),)
-            for WIDTH in tl.static_range(FEWEST, WIDEST + 1):
-                if width == WIDTH:
-                    codes = _read_codes(packed, place, WIDTH)
+            codes = _read_any(packed, place, width, FEWEST, WIDEST)
             _write_tile(x, base, codes, step, bits, magnitudes, signs, KIND)
             missed = about >> 12
             if missed > 0:
