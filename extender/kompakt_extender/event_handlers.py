@@ -124,8 +124,9 @@ class EventHandlers:
         self._planner.wake()
 
     def _lose_job(self, uid: str) -> None:
-        self._jobs.remove_job(uid)
-        self._planner.forget(uid)
+        gone = self._jobs.remove_job(uid)
+        if gone is not None:
+            self._planner.forget(gone)
 
 
 def _corrected(before: PodView | None, now: PodView) -> bool:

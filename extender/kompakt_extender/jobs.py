@@ -1,17 +1,15 @@
 """TrainingJobs, their pods, and what the planner has decided about them, in memory."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from kompakt_core.contract import scheduling_record
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
+from kompakt_extender.gang_state import NO_RECORD, Change, GangState
 from kompakt_extender.gangs import members
 from kompakt_extender.limits_in_force import LimitsInForce
 from kompakt_extender.views import JobView, PodView
-
-Change = Callable[[Record], Record]
-_NO_RECORD = Record(attempt=0, state=State.WAITING, reason="", message="", waiting_since="")
 
 
 class Jobs:
@@ -23,27 +21,28 @@ class Jobs:
 
     def __init__(self) -> None:
         self.views: dict[str, JobView] = {}
+        self.states: dict[str, GangState] = {}  # of exactly the jobs in views
         self.limits = LimitsInForce()
         self._pods: dict[str, dict[PodUid, PodView]] = {}
         self._members: dict[str, tuple[int, Sequence[PodView]]] = {}  # by uid: an attempt and its living pods; until one changes
-        self._records: dict[str, Record] = {}
-        self._written: dict[str, Record] = {}
-        self._meanwhile: dict[str, list[Change]] = {}  # by uid of the jobs that are being written about
         self._attention: dict[str, None] = {}  # ordered set
         self.preemption_version = 0  # how often anything changed that tells whether a job may be ended, and from when on
 
     def set_job(self, job: JobView) -> None:
         if job.uid not in self.views:
-            self._adopt(job)
+            self.states[job.uid] = _adopted(job)
             self._drop_pods_elsewhere(job)
         self.preemption_version += _turn(self.views.get(job.uid)) != _turn(job)
         self.views[job.uid] = job
         self.touch(job.uid)
 
-    def remove_job(self, uid: str) -> None:
+    def remove_job(self, uid: str) -> GangState | None:
+        """Its state is for the planner, who has to give back what the gang still holds."""
         self.preemption_version += 1
-        for store in (self.views, self._records, self._written, self._meanwhile, self._attention, self._members):
-            store.pop(uid, None)
+        self.views.pop(uid, None)
+        self.rest(uid)
+        self._members.pop(uid, None)
+        return self.states.pop(uid, None)
 
     def _drop_pods_elsewhere(self, job: JobView) -> None:
         """An owner is one of the same namespace: what names this job in another is none of its pods."""
@@ -98,46 +97,56 @@ class Jobs:
 
     def record(self, job: JobView) -> Record:
         """What is decided, written or about to be."""
-        return self._records.get(job.uid, _NO_RECORD)
+        state = self.states.get(job.uid)
+        return NO_RECORD if state is None else state.record
 
     def written(self, job: JobView) -> Record | None:
         """What surely stands in the job's status."""
-        return self._written.get(job.uid)
+        state = self.states.get(job.uid)
+        return None if state is None else state.written
 
     def decide(self, job: JobView, record: Record) -> Record:
         """This counts from now on, though it is not written yet. Not to be called while the job is being written about."""
-        assert job.uid not in self._meanwhile, f"{job.namespace}/{job.name}: decided anew while it is being written about"
-        self._set(job.uid, record)
+        state = self.states[job.uid]
+        assert state.meanwhile is None, f"{job.namespace}/{job.name}: decided anew while it is being written about"
+        self._set(state, record)
         self.touch(job.uid)
         return record
 
     def change(self, job: JobView, change: Change) -> None:
         """This part of what is decided changes, also while the job is being written about: of what is being written as well."""
-        self._set(job.uid, change(self.record(job)))
-        if job.uid in self._meanwhile:
-            self._meanwhile[job.uid].append(change)
+        state = self.states[job.uid]
+        self._set(state, change(state.record))
+        if state.meanwhile is not None:
+            state.meanwhile.append(change)
         self.touch(job.uid)
 
-    def begin_writing(self, job: JobView) -> None:
+    def begin_writing(self, job: JobView) -> GangState:
         """Until `end_writing` nothing but `change` touches what is decided about the job."""
-        self._meanwhile[job.uid] = []
+        state = self.states[job.uid]
+        state.meanwhile = []
+        return state
 
-    def end_writing(self, job: JobView) -> None:
+    def end_writing(self, state: GangState) -> None:
         """The write came to its end, whatever that was."""
-        self._meanwhile.pop(job.uid, None)
+        state.meanwhile = None
 
-    def confirm(self, job: JobView, record: Record) -> None:
+    def confirm(self, state: GangState, record: Record) -> None:
         """This is written, and counts; what changed since it was sent goes for it too."""
-        if job.uid not in self.views:
+        if not self.knows(state):
             return
-        self._written[job.uid] = record
-        for change in self._meanwhile.get(job.uid, ()):
+        state.written = record
+        for change in state.meanwhile or ():
             record = change(record)
-        self._set(job.uid, record)
+        self._set(state, record)
 
-    def _set(self, uid: str, record: Record) -> None:
-        self.preemption_version += _stands(self._records.get(uid, _NO_RECORD)) != _stands(record)
-        self._records[uid] = record
+    def knows(self, state: GangState) -> bool:
+        """False once its job is gone, even if one with the same uid has come back."""
+        return self.states.get(state.uid) is state
+
+    def _set(self, state: GangState, record: Record) -> None:
+        self.preemption_version += _stands(state.record) != _stands(record)
+        state.record = record
 
     def fresh(self, job: JobView, record: Record) -> Record:
         """A new attempt begins: nodes stay left out, everything else starts anew."""
@@ -151,18 +160,20 @@ class Jobs:
 
     def released(self, pod: PodView) -> bool:
         """Whether the plan that this pod carries still stands."""
-        record = self._records.get(pod.job_uid)
-        if record is None or record.state is not State.RELEASED or record.plan is None:
+        state = self.states.get(pod.job_uid)
+        record = NO_RECORD if state is None else state.record
+        if record.state is not State.RELEASED or record.plan is None:
             return False
         return any((seat.uid, seat.node, seat.gpus) == (pod.uid, pod.planned_node, pod.planned_gpus) for seat in record.plan.pods)
 
-    def _adopt(self, job: JobView) -> None:
-        try:
-            found = scheduling_record.decode(job.scheduling)
-        except InvalidInput:
-            found = None  # written over with the next decision
-        if found is not None:
-            self._records[job.uid] = self._written[job.uid] = found
+
+def _adopted(job: JobView) -> GangState:
+    """A gang as it stands written in its job's status."""
+    try:
+        found = scheduling_record.decode(job.scheduling)
+    except InvalidInput:
+        found = None  # written over with the next decision
+    return GangState(job.uid, found or NO_RECORD, found)
 
 
 def _turn(job: JobView | None) -> tuple[object, ...]:

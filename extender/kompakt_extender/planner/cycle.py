@@ -11,9 +11,8 @@ from datetime import datetime
 from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_extender.cluster_view import ClusterView
+from kompakt_extender.gang_state import ClusterViews
 from kompakt_extender.ledger import GpuLedger
-
-ClusterViews = tuple[ClusterView, ...]
 
 
 class PlanningCycle:

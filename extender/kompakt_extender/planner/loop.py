@@ -8,7 +8,6 @@ the next one (cycle.py).
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
@@ -18,11 +17,12 @@ from kompakt_core.contract.scheduling_record import State
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
+from kompakt_extender.gang_state import GangState
 from kompakt_extender.gangs import order, plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
-from kompakt_extender.planner.cycle import ClusterViews, PlanningCycle
+from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.plain_pods import PlainPods
 from kompakt_extender.planner.preemption import PreemptionPlanner
@@ -68,8 +68,6 @@ class Planner:
         self._attempts = SchedulingAttempt(
             ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, in_thread
         )
-        self._shown: dict[str, ClusterViews] = {}  # by uid of the gangs whose turn comes again: what they were shown
-        self._late = Counter[str]()  # by uid: cycles in a row in which core's result for it came too late
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -91,9 +89,9 @@ class Planner:
         return self._loop_task is not None and not self._loop_task.done()
 
     @property
-    def busy(self) -> tuple[asyncio.Task[None], ...]:
+    def busy(self) -> tuple[asyncio.Task[object], ...]:
         """The writes under way."""
-        return self._writes.busy + self._plain.busy
+        return (*self._writes.busy, *self._plain.busy)
 
     async def _run(self) -> None:
         while True:
@@ -128,30 +126,30 @@ class Planner:
             if not self._writes.resting(uid):
                 if not await self._plan(uid, this):
                     break
-            elif self._writes.unsettled(uid):
-                this.limit(self._shown.get(uid, ()))
-        self._shown = {uid: shown for uid, shown in self._shown.items() if self._writes.unsettled(uid)}
+            elif self._writes.unsettled(uid) and uid in self._jobs.states:
+                this.limit(self._jobs.states[uid].shown)
 
     async def _plan(self, uid: str, this: PlanningCycle) -> bool:
         """Plan one gang. False: the result came too late, and those behind would get what it is planned for again."""
         request = self._guarded(self._attempts.next_request, uid)
         if request is None:
             return True
-        self._shown[uid] = this.limits
+        gang = self._jobs.states[uid]
+        gang.shown = this.limits
         counts = await self._attempts.run(request)
-        if uid not in self._jobs.views:
+        if not self._jobs.knows(gang):
             return True
-        self._late[uid] = 0 if counts or self._late[uid] >= LATE_AT_MOST else self._late[uid] + 1
-        if self._jobs.record(self._jobs.views[uid]).victims:
-            self._shown[uid] += (self._ledger.cluster_view(),)  # what it holds now, others must not get should it be planned anew
-        return self._late[uid] == 0
+        gang.late = 0 if counts or gang.late >= LATE_AT_MOST else gang.late + 1
+        if gang.record.victims:
+            gang.shown += (self._ledger.cluster_view(),)  # what it holds now, others must not get should it be planned anew
+        return gang.late == 0
 
     def _behind(self, uid: str) -> tuple[int, str, str] | None:
         """The place in the queue of a gang that waits while it is written about; those behind it must not pass it meanwhile."""
-        job = self._jobs.views.get(uid)
-        if job is None or uid not in self._shown or self._jobs.record(job).state is State.RELEASED:
+        job, gang = self._jobs.views.get(uid), self._jobs.states.get(uid)
+        if job is None or gang is None or not gang.shown or gang.record.state is State.RELEASED:
             return None
-        return order(job, self._jobs.members(job), self._jobs.record(job))
+        return order(job, self._jobs.members(job), gang.record)
 
     def _guarded(self, act: Callable[[str], _T], uid: str) -> _T | None:
         """One job that we stumble over must not stop the others."""
@@ -160,14 +158,14 @@ class Planner:
         except Exception:
             job = self._jobs.views[uid]
             _LOG.exception("%s/%s: planning failed", job.namespace, job.name)
-            self._writes.mark_stale(job)
+            self._writes.mark_stale(self._jobs.states[uid], job.resource_version)
             return None
 
-    def forget(self, uid: str) -> None:
-        """The job is gone."""
-        self._attempts.forget(uid)
-        self._writes.forget(uid)
-        del self._late[uid]
+    def forget(self, gang: GangState) -> None:
+        """The job is gone: what it held is given back."""
+        self._ledger.unreserve_counts(gang.uid)
+        self._preempting.unreserve(gang)
+        self._writes.drop_unwritten(gang)
 
     def adopt(self) -> None:
         """Take over what an earlier leader decided."""
@@ -185,9 +183,10 @@ class Planner:
 
     def _reconcile(self, uid: str) -> tuple[int, str, str] | None:
         """Go on with what is under way; returns the place in the queue of a gang that can be planned."""
-        self._writes.drop_unwritten(uid)
-        job = self._jobs.views[uid]
-        record = self._jobs.record(job)
+        job, gang = self._jobs.views[uid], self._jobs.states[uid]
+        self._writes.drop_unwritten(gang)
+        gang.shown = ()
+        record = gang.record
         pods = self._jobs.members(job)
         if job.uid == self._ledger.reserved.counts_for and not (plannable(job, pods) or replannable(job, pods)):
             self._ledger.unreserve_counts(uid)

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
 from kompakt_core.contract.scheduling_record import Record
-from kompakt_core.ids import PodUid
+from kompakt_extender.gang_state import FailedWrite, GangState
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
@@ -38,13 +38,10 @@ class PendingWrites:
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
-        self._busy: dict[str, asyncio.Task[None]] = {}
-        self._stale: dict[str, tuple[str, float]] = {}  # job uid -> resourceVersion with which a write failed, and when
-        self._conflicted: set[str] = set()  # uids of those that failed because the job is newer than we knew
-        self._unsure: dict[str, list[PodUid]] = {}  # by job uid: pods whose claims count only if the plan gets written
+        self._busy: dict[str, asyncio.Task[object]] = {}  # by job uid
 
     @property
-    def busy(self) -> tuple[asyncio.Task[None], ...]:
+    def busy(self) -> tuple[asyncio.Task[object], ...]:
         """The writes under way."""
         return tuple(self._busy.values())
 
@@ -57,33 +54,31 @@ class PendingWrites:
         job = self._jobs.views.get(uid)
         if job is None or self.writing(uid):
             return True
-        version, when = self._stale.get(uid, ("", 0.0))
-        return version == job.resource_version and time.monotonic() - when < _RETRY_SECONDS
+        failed = self._jobs.states[uid].failed
+        return failed is not None and failed.version == job.resource_version and time.monotonic() - failed.when < _RETRY_SECONDS
 
     def unsettled(self, uid: str) -> bool:
         """A write is under way, or the job was newer than what we wrote: it is reconciled again soon."""
-        return self.writing(uid) or (uid in self._conflicted and self.resting(uid))
+        if self.writing(uid):
+            return True
+        failed = self._jobs.states[uid].failed if uid in self._jobs.states else None
+        return failed is not None and failed.conflict and self.resting(uid)
 
-    def mark_stale(self, job: JobView) -> None:
-        """Leave the job alone until it changes, or for a while."""
-        self._stale[job.uid] = (job.resource_version, time.monotonic())
+    def mark_stale(self, gang: GangState, version: str, *, conflict: bool = False) -> None:
+        """Leave the job alone until it has another resourceVersion, or for a while."""
+        gang.failed = FailedWrite(version, time.monotonic(), conflict)
 
-    def forget(self, uid: str) -> None:
-        """The job is gone."""
-        self._stale.pop(uid, None)
-        self._conflicted.discard(uid)
-        self.drop_unwritten(uid)
-
-    def drop_unwritten(self, uid: str) -> None:
+    def drop_unwritten(self, gang: GangState) -> None:
         """End the claims of a plan that was not written. They last until the job is reconciled again: who is behind it in the
         order must not have its places meanwhile.
         """
-        if not self.writing(uid):
-            self._drop(self._unsure.pop(uid, []))
+        if not self.writing(gang.uid):
+            self._drop_claims(gang)
 
-    def _drop(self, pods: Iterable[PodUid]) -> None:
-        for uid in pods:
+    def _drop_claims(self, gang: GangState) -> None:
+        for uid in gang.unwritten:
             self._ledger.drop_claims(uid, ClaimSource.PLAN)
+        gang.unwritten = ()
 
     def stop(self) -> None:
         """Halt all at once."""
@@ -92,30 +87,32 @@ class PendingWrites:
 
     def status(self, job: JobView, record: Record) -> None:
         """Write what is decided, nothing else."""
-        self._start(job, self._write_only(job, record))
+        self._start(job, self._write(job, record, self._jobs.states[job.uid]))
 
     def plan(self, job: JobView, record: Record) -> None:
         """Write a plan, and then release the gang's pods; its claims end where the status can not be written."""
         assert record.plan is not None
-        self._unsure[job.uid] = [seat.uid for seat in record.plan.pods]
-        self._start(job, self._release(job, record))
+        self._jobs.states[job.uid].unwritten = tuple(seat.uid for seat in record.plan.pods)
+        self._start(job, self._release(job, record, self._jobs.states[job.uid]))
 
     def finish_release(self, job: JobView, record: Record, pods: list[PodView]) -> None:
         """Finish a release of which the status is written."""
         self._start(job, self._releaser.release(record, pods))
 
-    def _start(self, job: JobView, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, job: JobView, work: Coroutine[Any, Any, object]) -> None:
         """Run a job's write; while it runs the job is left alone."""
-        self._jobs.begin_writing(job)
+        gang = self._jobs.begin_writing(job)
         task = asyncio.create_task(work)
         self._busy[job.uid] = task
 
-        def done(task: asyncio.Task[None]) -> None:
+        def done(task: asyncio.Task[object]) -> None:
             self._busy.pop(job.uid, None)
-            self._jobs.end_writing(job)
+            self._jobs.end_writing(gang)
+            if not self._jobs.knows(gang):
+                self._drop_claims(gang)
             error = None if task.cancelled() else task.exception()
             if error is not None:
-                self.mark_stale(job)
+                self.mark_stale(gang, job.resource_version)
                 if not isinstance(error, NotSent):
                     _LOG.error("%s/%s: %r", job.namespace, job.name, error, exc_info=error)
             self._jobs.touch(job.uid)
@@ -123,29 +120,23 @@ class PendingWrites:
 
         task.add_done_callback(done)
 
-    async def _write_only(self, job: JobView, record: Record) -> None:
-        await self._write(job, record)
-
-    async def _write(self, job: JobView, record: Record) -> WriteOutcome:
-        self._conflicted.discard(job.uid)
+    async def _write(self, job: JobView, record: Record, gang: GangState) -> WriteOutcome:
         outcome = await self._releaser.write(job, record, self._clock())
         if outcome is WriteOutcome.DONE:
-            self._jobs.confirm(job, record)
-            self._stale.pop(job.uid, None)
-            return outcome
-        self.mark_stale(job)  # its next version shows more
-        if outcome is WriteOutcome.CONFLICT:
-            self._conflicted.add(job.uid)
+            self._jobs.confirm(gang, record)
+            gang.failed = None
+        else:  # its next version shows more
+            self.mark_stale(gang, job.resource_version, conflict=outcome is WriteOutcome.CONFLICT)
         return outcome
 
-    async def _release(self, job: JobView, record: Record) -> None:
+    async def _release(self, job: JobView, record: Record, gang: GangState) -> None:
         """First the job's status, and only after its answer the gates."""
-        outcome = await self._write(job, record)
-        if outcome is WriteOutcome.REFUSED or job.uid not in self._jobs.views:
-            self._drop(self._unsure.pop(job.uid))
-        if outcome is not WriteOutcome.DONE:
+        outcome = await self._write(job, record, gang)
+        if outcome is WriteOutcome.REFUSED:
+            self._drop_claims(gang)
+        if outcome is not WriteOutcome.DONE or not self._jobs.knows(gang):
             return
-        uids = self._unsure.pop(job.uid, [])
+        uids, gang.unwritten = gang.unwritten, ()
         self._metrics.plans.inc()
         _LOG.info("%s/%s attempt %d: %s", job.namespace, job.name, job.attempt, record.message)
         for uid in uids:

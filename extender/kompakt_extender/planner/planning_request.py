@@ -12,40 +12,9 @@ from kompakt_core.ids import GpuMask, NodeName, mask_of
 from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.model import Gang, NodeState, Plan, Seat, Snapshot
 from kompakt_core.policy.place_or_wait import DelayConfig
+from kompakt_extender.gang_state import SeenVersions
 from kompakt_extender.gangs import plannable, replannable
 from kompakt_extender.views import JobView, PodView
-
-
-class SeenVersions(NamedTuple):
-    """Equal where nothing has changed that a gang's result depends on."""
-
-    ledger: int
-    machines: int  # GpuLedger.machines_version
-    job: str  # its resourceVersion
-    excluded: int  # nodes left out
-    preemption: int  # Jobs.preemption_version
-    limits: int
-
-    def of_machines(self) -> "SeenVersions":
-        """What "it never fits" depends on: neither on who has GPUs nor on who may be ended."""
-        return self._replace(ledger=0, preemption=0)
-
-
-class AttemptResult(NamedTuple):
-    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never.
-
-    `never_fits`: its result is about the machines, whoever has their GPUs.
-    """
-
-    mark: SeenVersions
-    ends: float | None = None
-    never_fits: bool = False
-
-    def stands(self, mark: SeenVersions, now: float) -> bool:
-        """Whether planning once more would bring the same."""
-        seen = self.mark.of_machines() if self.never_fits else self.mark
-        sees = mark.of_machines() if self.never_fits else mark
-        return seen == sees and (self.ends is None or self.ends > now)
 
 
 class GangTurn(NamedTuple):

@@ -13,6 +13,7 @@ from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Record, State, Victim
 from kompakt_core.ids import GpuUuid, JobUid, NodeName, PodUid
 from kompakt_core.policy.preempt import PreemptionPlan, RunningGang
+from kompakt_extender.gang_state import GangState
 from kompakt_extender.gangs import defends_with, preempts_with, running_gang
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
@@ -49,7 +50,6 @@ class PreemptionPlanner:
         self._again = again
         self._plain = plain
         self._ends_for: dict[tuple[str, int], str] = {}  # a victim's uid and attempt -> uid of the job it ends for
-        self._victims_of: dict[str, tuple[Victim, ...]] = {}  # by uid of a job with reserved GPUs
         self._running: tuple[tuple[int, ...], list[RunningGang]] = (), []  # for versions of ledger, jobs and Limits
 
     def adopt(self) -> None:
@@ -95,7 +95,7 @@ class PreemptionPlanner:
 
     def _reserve(self, uid: str, record: Record) -> None:
         self._ledger.reserve_gpus(uid, dict(record.reserved_gpus), self._defends(uid))
-        self._victims_of[uid] = record.victims
+        self._jobs.states[uid].victims = record.victims
         self._ends_for |= {(victim.uid, victim.attempt): uid for victim in record.victims}
 
     def _defends(self, uid: str) -> int:
@@ -168,10 +168,11 @@ class PreemptionPlanner:
 
     def settle(self, job: JobView, record: Record, *, waits: bool) -> None:
         """A job that waits for victims asks them; what was reserved for one that does not is dropped."""
-        if job.uid not in self._victims_of:
+        gang = self._jobs.states[job.uid]
+        if not gang.victims:
             return
         if not (waits and record.victims):
-            self.unreserve(job.uid)
+            self.unreserve(gang)
             return
         for victim in record.victims:
             view, pod = self._jobs.views.get(victim.uid), self._plain.find(victim)
@@ -191,7 +192,7 @@ class PreemptionPlanner:
 
     def _refused(self, uid: str) -> None:
         """A budget keeps a victim of this job: it is planned anew, without that victim."""
-        if uid in self._victims_of:
+        if uid in self._jobs.states and self._jobs.states[uid].victims:
             self.give_up(uid)
 
     def take_over(self, priority: int, gpus: Collection[GpuUuid], victims: Collection[Victim] = ()) -> None:
@@ -199,19 +200,20 @@ class PreemptionPlanner:
         ended = {one.key for one in victims}  # their names differ with the namespace of the job that they end for
         for uid, reserved in tuple(self._ledger.reserved.exact_below(priority)):
             theirs = {uuid for uuids in reserved.values() for uuid in uuids}
-            if not theirs.isdisjoint(gpus) or any(one.key in ended for one in self._victims_of[uid]):
+            if not theirs.isdisjoint(gpus) or any(one.key in ended for one in self._jobs.states[uid].victims):
                 self.give_up(uid)
 
     def give_up(self, uid: str) -> None:
         """A gang that waits for its victims does so no longer."""
-        self.unreserve(uid)
+        self.unreserve(self._jobs.states[uid])
         self._jobs.change(self._jobs.views[uid], _without_victims)
 
-    def unreserve(self, uid: str) -> None:
+    def unreserve(self, gang: GangState) -> None:
         """Nothing is reserved for this job any longer; who was asked to end for it and has not yet is told to go on."""
-        self._ledger.unreserve_gpus(uid)
-        for victim in self._victims_of.pop(uid, ()):
-            if self._ends_for.get((victim.uid, victim.attempt)) == uid:
+        self._ledger.unreserve_gpus(gang.uid)
+        victims, gang.victims = gang.victims, ()
+        for victim in victims:
+            if self._ends_for.get((victim.uid, victim.attempt)) == gang.uid:
                 del self._ends_for[victim.uid, victim.attempt]
             self._jobs.touch(victim.uid)
             self._again()
@@ -250,7 +252,7 @@ class PreemptionPlanner:
 
     def goes_on(self, now: PlanningRequest) -> bool:
         """Whether the GPUs reserved for a gang still become free: none was lost to others, and somebody is still to end."""
-        if now.job.uid not in self._victims_of or self._lost(now.job.uid, now.record):
+        if not self._jobs.states[now.job.uid].victims or self._lost(now.job.uid, now.record):
             return False
         waits = any(self._of_attempt(pod, one) for one in now.record.victims for pod in self._pods_of(one) if not pod.finished)
         for node, uuids in now.record.reserved_gpus:

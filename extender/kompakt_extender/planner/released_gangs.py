@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import NodeName
+from kompakt_extender.gang_state import Unbound
 from kompakt_extender.gangs import defends_with, order, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
@@ -39,7 +40,6 @@ class ReleasedGangs:
         self._metrics = metrics
         self._clock = clock
         self._steady = steady
-        self._unbound: dict[str, tuple[str, float]] = {}  # by uid: when its plan was released, and since when it is seen so
 
     def adopt(self) -> None:
         """Take over what an earlier leader decided: its plans hold GPUs, its reservations stay, its withdrawn plans hold none.
@@ -65,7 +65,7 @@ class ReleasedGangs:
         places = {seat.uid: seat for seat in record.plan.pods}
         unbound = [pod for pod in pods if pod.node is None and pod.uid in places]
         if not unbound:
-            self._unbound.pop(job.uid, None)
+            self._jobs.states[job.uid].unbound = None
             if len(pods) == job.workers:
                 self._jobs.rest(job.uid)
             return
@@ -80,12 +80,10 @@ class ReleasedGangs:
 
     def _unbound_since(self, job_uid: str, released_at: str) -> float:
         """When this plan was first seen unbound."""
-        released, since = self._unbound.get(job_uid, ("", 0.0))
-        if released != released_at:
-            self._unbound = {uid: seen for uid, seen in self._unbound.items() if uid in self._jobs.views}
-            since = self._steady()
-            self._unbound[job_uid] = (released_at, since)
-        return since
+        gang = self._jobs.states[job_uid]
+        if gang.unbound is None or gang.unbound.released_at != released_at:
+            gang.unbound = Unbound(released_at, self._steady())
+        return gang.unbound.since
 
     def _withdraw(self, job: JobView, record: Record, message: str, unbound: Sequence[PodView], nodes: list[NodeName]) -> None:
         until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))

@@ -5,24 +5,14 @@ free for so many seconds: else one job without end, and one gang behind it, woul
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_core.policy.place_or_wait import gang_gpus, unhealthy_gpus
+from kompakt_extender.gang_state import CountedReservation
 from kompakt_extender.planner.planning_request import PlanningRequest
 
 Counts = Mapping[NodeName, int]
-
-
-@dataclass(frozen=True, slots=True)
-class CountedReservation:
-    """Counts of one gang; `fewest`: how few of them were taken at best; `until`: when they fall, seconds since the epoch."""
-
-    job_uid: str
-    counts: Counts
-    fewest: int
-    until: float
 
 
 def lacking(counts: Counts, snapshot: Snapshot) -> int:
@@ -50,8 +40,8 @@ def next_reservation(
     A GPU that becomes free, is taken and becomes free again does not. `before`: None where this leader had none for the gang;
     `written`: until when an earlier leader gave it.
     """
-    now, fewest, uid = request.asked_at, lacking(counts, request.snapshot), request.job.uid
+    now, fewest = request.asked_at, lacking(counts, request.snapshot)
     if before is not None and before.counts == counts and fewest >= before.fewest:
         return before
     until = now + seconds
-    return CountedReservation(uid, counts, fewest, until if before is not None or written is None else min(written, until))
+    return CountedReservation(counts, fewest, until if before is not None or written is None else min(written, until))

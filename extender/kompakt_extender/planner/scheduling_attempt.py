@@ -20,6 +20,7 @@ from kompakt_core.policy.place_or_wait import GangReservation, LevelWait, accept
 from kompakt_core.policy.preempt import NotBefore, PreemptionPlan, RunningGang, freed, preempt
 from kompakt_extender import record as records
 from kompakt_extender.consolidation import ClusterPolicy, patience_of
+from kompakt_extender.gang_state import AttemptResult, SeenVersions
 from kompakt_extender.gangs import (
     asks_with,
     defends_with,
@@ -36,17 +37,15 @@ from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import (
-    AttemptResult,
     GangTurn,
     PlanningRequest,
-    SeenVersions,
     can_be_planned,
     same_gang,
     same_machines,
     stands,
 )
 from kompakt_extender.planner.preemption import PreemptionPlanner
-from kompakt_extender.planner.reserved_counts import CountedReservation, can_come, next_reservation
+from kompakt_extender.planner.reserved_counts import can_come, next_reservation
 from kompakt_extender.planner.waiting_status import (
     BEYOND_LIMITS,
     NOT_ALL_REPORTED,
@@ -108,8 +107,6 @@ class SchedulingAttempt:
         self._wake = again
         self._late = False
         self._in_thread = in_thread
-        self._tried: dict[str, AttemptResult] = {}  # by job uid
-        self._counted: CountedReservation | None = None  # that of the job for which counts are reserved
         self.queue: list[str] = []  # uids of the gangs that wait, in order
         self._cycle = PlanningCycle(ledger, clock())
 
@@ -117,20 +114,16 @@ class SchedulingAttempt:
         """From here on all requests are those of this cycle; `queue`: uids of the gangs that wait, in order."""
         self._cycle, self.queue = this, queue
 
-    def forget(self, uid: str) -> None:
-        """The job is gone."""
-        self._tried.pop(uid, None)
-        self._ledger.unreserve_counts(uid)
-        self._preempting.unreserve(uid)
-
     def next_timer(self) -> float | None:
         """The first moment after the last cycle began, in seconds since the epoch, at which a result changes by time alone."""
         began = self._cycle.began.timestamp()
-        return min((tried.ends for tried in self._tried.values() if tried.ends is not None and tried.ends > began), default=None)
+        results = (self._jobs.states[uid].result for uid in self.queue if uid in self._jobs.states)
+        ends = (result.ends for result in results if result is not None and result.ends is not None)
+        return min((each for each in ends if each > began), default=None)
 
     def next_request(self, uid: str) -> PlanningRequest | None:
         """What to plan for one gang; None where nothing has changed since it was last rejected, and no timer has run out."""
-        turn, tried = self._turn(uid), self._tried.get(uid)
+        turn, tried = self._turn(uid), self._jobs.states[uid].result
         if turn is None or (tried is not None and tried.stands(turn.mark, self._cycle.began.timestamp())):
             return None
         return self._request(turn)
@@ -186,7 +179,8 @@ class SchedulingAttempt:
             self._act(request, result, found, lower.kept)
         except Exception:
             _LOG.exception("%s/%s: planning failed", request.job.namespace, request.job.name)
-            self._writes.mark_stale(request.job)
+            if request.job.uid in self._jobs.states:
+                self._writes.mark_stale(self._jobs.states[request.job.uid], request.job.resource_version)
         return not self._late
 
     def _again(self) -> None:
@@ -247,7 +241,7 @@ class SchedulingAttempt:
         elif isinstance(result, GangReservation):
             self._reserve_counts(then, now, result, may_end, kept)
         elif stands(result, then, now):
-            self._tried.pop(uid, None)
+            self._jobs.states[uid].result = None
             self._commit(now, result)
         else:
             self._metrics.plans_overtaken.inc()
@@ -259,7 +253,7 @@ class SchedulingAttempt:
         known = {one.job_uid: one for one in self._preempting.running(now.job, now.priority)}
         same = all(known.get(one.job_uid) == one for one in found.victims)
         if same and stands(found.plan, then, replace(now, snapshot=freed(now.snapshot, found.victims))):
-            self._tried[now.job.uid] = AttemptResult(then.mark)
+            self._jobs.states[now.job.uid].result = AttemptResult(then.mark)
             self._preempting.begin(now, found)
         else:
             self._again()
@@ -271,7 +265,7 @@ class SchedulingAttempt:
             self._write_waiting(now.job, now.record, AttemptResult(then.mark, ends))
             return
         self._preempting.give_up(now.job.uid)
-        self._tried.pop(now.job.uid, None)
+        self._jobs.states[now.job.uid].result = None
         self._again()
 
     def _reject(self, then: PlanningRequest, now: PlanningRequest, result: Rejection, may_end: float | None, kept: str) -> None:
@@ -311,7 +305,8 @@ class SchedulingAttempt:
         counts = before if before and can_come(before, now) else dict(result.gpus)
         written = timestamps.decode(now.record.until).timestamp() if counts == before and now.record.until else None
         seconds = self._policy.reserved_seconds
-        self._counted = kept = next_reservation(self._counted if has == uid else None, counts, now, written, seconds)
+        gang = self._jobs.states[uid]
+        gang.counted = kept = next_reservation(gang.counted if has == uid else None, counts, now, written, seconds)
         if kept.until <= now.asked_at:
             self._let_fall(now)
             return
@@ -325,7 +320,7 @@ class SchedulingAttempt:
         """What it waits for does not come: others get the GPUs, and it is overtaken as often again before it is given any."""
         _LOG.info("%s/%s: the GPUs reserved for it did not become free; others get them", now.job.namespace, now.job.name)
         self._ledger.unreserve_counts(now.job.uid)
-        self._tried.pop(now.job.uid, None)
+        self._jobs.states[now.job.uid].result = None
         self._jobs.change(now.job, not_overtaken)
         self._again()
 
@@ -395,7 +390,7 @@ class SchedulingAttempt:
 
     def _write_waiting(self, job: JobView, waiting: Record, tried: AttemptResult) -> None:
         """Write why a gang waits, if that is not what stands there."""
-        self._tried[job.uid] = tried
+        self._jobs.states[job.uid].result = tried
         before = self._jobs.written(job)
         # The count alone is worth a write now and then only: each gang that is placed would cost one for each that waits.
         same = before is not None and replace(waiting, overtaken=before.overtaken) == before

@@ -47,12 +47,12 @@ def test_no_change_is_lost_whenever_it_comes(
     for change in before:
         jobs.change(JOB, change)
     sent = replace(jobs.record(JOB), message=NEW.message, placeable_since=NEW.placeable_since)
-    jobs.begin_writing(JOB)
+    state = jobs.begin_writing(JOB)
     for change in during:
         jobs.change(JOB, change)
     if written:
-        jobs.confirm(JOB, sent)
-    jobs.end_writing(JOB)
+        jobs.confirm(state, sent)
+    jobs.end_writing(state)
     for change in after:
         jobs.change(JOB, change)
     expected = NEW if written else OLD
@@ -64,20 +64,20 @@ def test_no_change_is_lost_whenever_it_comes(
 
 def test_nothing_is_decided_anew_while_it_is_being_written_about() -> None:
     jobs = known()
-    jobs.begin_writing(JOB)
+    state = jobs.begin_writing(JOB)
     with pytest.raises(AssertionError, match="default/j: decided anew while it is being written about"):
         jobs.decide(JOB, NEW)
     assert jobs.record(JOB) == OLD
-    jobs.end_writing(JOB)
+    jobs.end_writing(state)
     assert jobs.decide(JOB, NEW) == jobs.record(JOB) == NEW
 
 
 def test_what_is_written_about_a_job_that_is_gone_is_forgotten() -> None:
     jobs = known()
-    jobs.begin_writing(JOB)
+    state = jobs.begin_writing(JOB)
     jobs.remove_job("uid-j")
-    jobs.confirm(JOB, NEW)
-    jobs.end_writing(JOB)
+    jobs.confirm(state, NEW)
+    jobs.end_writing(state)
     assert jobs.written(JOB) is None
     assert jobs.record(JOB).state is State.WAITING
     assert jobs.record(JOB).waiting_since == ""

@@ -1,0 +1,97 @@
+"""All that this process knows and has decided about one gang: one value, from when its job is first seen until it is gone.
+
+What the cluster shows of a job and its pods stands in `Jobs`; what GPUs are claimed or reserved, in the ledger.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kompakt_core.contract.scheduling_record import Record, State, Victim
+from kompakt_core.ids import NodeName, PodUid
+from kompakt_extender.cluster_view import ClusterView
+
+Change = Callable[[Record], Record]
+ClusterViews = tuple[ClusterView, ...]
+NO_RECORD: Final = Record(attempt=0, state=State.WAITING, reason="", message="", waiting_since="")
+
+
+class SeenVersions(NamedTuple):
+    """Equal where nothing has changed that a gang's result depends on."""
+
+    ledger: int
+    machines: int  # GpuLedger.machines_version
+    job: str  # its resourceVersion
+    excluded: int  # nodes left out
+    preemption: int  # Jobs.preemption_version
+    limits: int
+
+    def of_machines(self) -> "SeenVersions":
+        """What "it never fits" depends on: neither on who has GPUs nor on who may be ended."""
+        return self._replace(ledger=0, preemption=0)
+
+
+class AttemptResult(NamedTuple):
+    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never.
+
+    `never_fits`: its result is about the machines, whoever has their GPUs.
+    """
+
+    mark: SeenVersions
+    ends: float | None = None
+    never_fits: bool = False
+
+    def stands(self, mark: SeenVersions, now: float) -> bool:
+        """Whether planning once more would bring the same."""
+        seen = self.mark.of_machines() if self.never_fits else self.mark
+        sees = mark.of_machines() if self.never_fits else mark
+        return seen == sees and (self.ends is None or self.ends > now)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedReservation:
+    """GPUs reserved by count; `fewest`: how few of them were taken at best; `until`: when they fall, seconds since the epoch."""
+
+    counts: Mapping[NodeName, int]
+    fewest: int
+    until: float
+
+
+class FailedWrite(NamedTuple):
+    """The job's resourceVersion with which a write failed, and when, by a clock that nobody sets; `conflict`: the job is newer
+    than we knew.
+    """
+
+    version: str
+    when: float
+    conflict: bool = False
+
+
+class Unbound(NamedTuple):
+    """The plan released then is seen unbound since, by a clock that nobody sets."""
+
+    released_at: str
+    since: float
+
+
+@dataclass(slots=True, eq=False)
+class GangState:
+    """What is decided (`record`), what of it surely stands in the job's status (`written`), and what is under way.
+
+    `meanwhile`: what changed since the write under way was sent; None while there is none. `unwritten`: pods whose claims count
+    only if their plan gets written. `result`: of the last attempt to plan it. `shown`: what it was shown, while its turn comes
+    again. `late`: cycles in a row in which core's result came too late. `victims`: who ends for it now.
+    """
+
+    uid: str
+    record: Record = NO_RECORD
+    written: Record | None = None
+    meanwhile: list[Change] | None = None
+    failed: FailedWrite | None = None
+    unwritten: tuple[PodUid, ...] = ()
+    result: AttemptResult | None = None
+    shown: ClusterViews = ()
+    late: int = 0
+    counted: CountedReservation | None = None
+    victims: tuple[Victim, ...] = ()
+    unbound: Unbound | None = None
