@@ -1,185 +1,19 @@
 """The one invariant: no GPU is ever held by two pods, whatever comes late, is lost, or happens at the same time.
 
-kube-scheduler is played as badly as it may be: it binds any pod to any node at any moment, several at once. The watch lags,
-answers of the API server get lost or the writes arrive late, device plugins report when they like, nodes fall silent, vanish
-with their pods and come back, leaders change. KOMPAKT_RANDOM_STEPS=100000 searches for so many steps.
+KOMPAKT_RANDOM_STEPS=100000 searches for so many steps.
 """
 
-import asyncio
 import math
 import os
-from collections.abc import Coroutine
-from typing import Any
 
 from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kompakt_core import contract as c
-from kompakt_core.policy.model import Timers
-from kompakt_extender.consolidation import ClusterPolicy
-from tests.support.extender.leader import Leader
-from tests.support.extender.world import World, pod, worker
+from tests.support.extender.random_cluster import RandomCluster
 
-NODES = ("n0", "n1")
-MACHINES = {"n0": "dgx1-v100", "n1": "a100-pcie-8-bridge-pairs"}
 STEPS_OF_ONE = 50
 STEPS = int(os.environ.get("KOMPAKT_RANDOM_STEPS", "6500"))  # as many as take a few seconds
-HASTY = ClusterPolicy("fixed", Timers(60, 60, 60), overtaken_at_most=1)  # a minute, and soon GPUs are reserved
-OUTCOMES = st.lists(st.sampled_from(["ok", "ok", "ok", "lost", "unheard", "late"]), max_size=4)
-PICK = st.integers(0, 1 << 16)
 
-
-class Cluster(RuleBasedStateMachine):
-    """Everything that can happen to pods, GPUs and deciders."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.world = World()
-        self.count = 0
-
-    @initialize()
-    def begin(self) -> None:
-        for name, machine in MACHINES.items():
-            self.world.add_node(name, machine)
-        self.leader = self.run(self.new_leader())
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run_until_complete(work)
-
-    async def new_leader(self) -> Leader:
-        leader = Leader(self.world, HASTY)
-        leader.take_over()
-        return leader
-
-    @rule(gpus=st.integers(1, 4))
-    def user_creates_a_plain_pod(self, gpus: int) -> None:
-        self.count += 1
-        self.world.add_pod(pod(f"p{self.count}", gpus))
-
-    @rule(workers=st.integers(1, 3), gpus=st.integers(1, 4), mode=st.sampled_from(["Default", "NoWait", "NeverRelax"]))
-    def user_creates_a_job(self, workers: int, gpus: int, mode: str) -> None:
-        self.count += 1
-        self.world.add_gang(f"j{self.count}", workers, gpus, consolidation={"mode": mode}, namespace=f"team-{self.count % 2}")
-
-    @rule(count=st.integers(1, 12))
-    def watch_delivers(self, count: int) -> None:
-        self.leader.see(count)
-
-    @rule(outcomes=OUTCOMES)
-    def planner_plans(self, outcomes: list[str]) -> None:
-        self.world.outcomes.extend(outcomes)
-        self.run(self.some_time(self.leader.planner.run_cycle()))
-        self.world.outcomes.clear()
-
-    @rule(picks=st.lists(st.tuples(PICK, st.sampled_from(NODES)), min_size=1, max_size=4), outcomes=OUTCOMES, plan=st.booleans())
-    def scheduler_binds(self, picks: list[tuple[int, str]], outcomes: list[str], plan: bool) -> None:
-        names = sorted(name for name, one in self.world.pods.items() if not one["spec"].get("schedulingGates"))
-        if not names:
-            return
-        self.world.outcomes.extend(outcomes)
-        calls: list[Coroutine[Any, Any, Any]] = [self.leader.bind(names[pick % len(names)], node) for pick, node in picks]
-        if plan:
-            calls.insert(len(calls) // 2, self.leader.planner.run_cycle())
-        self.run(self.some_time(*calls))
-        self.world.outcomes.clear()
-
-    async def some_time(self, *calls: Coroutine[Any, Any, Any]) -> None:
-        """The calls to their end; what they started in the background gets some turns, not all it wants."""
-        await asyncio.gather(*calls)
-        for _ in range(10):
-            await asyncio.sleep(0)
-
-    @precondition(lambda self: self.world.late)
-    @rule()
-    def late_writes_arrive(self) -> None:
-        self.world.arrive_late()
-
-    @precondition(lambda self: self.world.pods)
-    @rule(pick=PICK, how=st.sampled_from(["finish", "delete"]))
-    def pod_ends(self, pick: int, how: str) -> None:
-        name = sorted(self.world.pods)[pick % len(self.world.pods)]
-        if how == "delete":
-            self.world.delete_pod(name)
-        else:
-            self.world.finish_pod(name)
-
-    @rule(node=st.sampled_from(NODES))
-    def plugin_reports(self, node: str) -> None:
-        if node in self.world.topologies:
-            self.world.report(node)
-
-    @rule(node=st.sampled_from(NODES))
-    def node_falls_silent_or_is_heard_again(self, node: str) -> None:
-        if node in self.world.nodes:
-            self.world.turn_ready(node)
-
-    @rule(node=st.sampled_from(NODES))
-    def node_vanishes_or_comes_back(self, node: str) -> None:
-        if node in self.world.nodes:
-            self.world.remove_node(node)
-        else:
-            self.world.add_node(node, MACHINES[node])
-
-    @rule(seconds=st.sampled_from([1, 60, 121, 700]))
-    def time_passes(self, seconds: int) -> None:
-        self.leader.wait(seconds)
-
-    @precondition(lambda self: self.world.jobs)
-    @rule(pick=PICK)
-    def operator_makes_the_next_attempt(self, pick: int) -> None:
-        job = self.world.jobs[sorted(self.world.jobs)[pick % len(self.world.jobs)]]
-        name, attempt = job["metadata"]["name"], job["status"]["attempt"] + 1
-        for one in [key for key in self.world.pods if key.startswith(f"{name}-worker-")]:
-            self.world.delete_pod(one)
-        job["status"]["attempt"] = attempt
-        self.world.put("jobs", name, job)
-        role = job["spec"]["roles"][0]
-        for index in range(role["replicas"]):
-            made = worker(name, index, role["gpusPerReplica"], attempt)
-            made["metadata"]["uid"] += f"-{attempt}"
-            self.world.add_pod(made)
-
-    @rule(arrived=st.booleans())
-    def another_leader_takes_over(self, arrived: bool) -> None:
-        """The Lease outlives every write of the old leader: each has arrived by then, or never will."""
-        now = self.leader.now
-        self.close()
-        if arrived:
-            self.world.arrive_late()
-        self.world.late.clear()
-        self.leader = self.run(self.new_leader())
-        self.leader.now = now
-
-    @invariant()
-    def no_gpu_is_held_by_two_pods(self) -> None:
-        for node in NODES:
-            held = [uuid for one in self.world.holders(node) for uuid in one["metadata"]["annotations"][c.ANN_GPUS].split(",")]
-            assert len(held) == len(set(held)), f"{node}: {sorted(held)}"
-
-    @invariant()
-    def every_bound_pod_has_exactly_its_gpus_of_its_node(self) -> None:
-        for node in NODES:
-            for one in self.world.holders(node):
-                written = one["metadata"]["annotations"][c.ANN_GPUS].split(",")
-                asked = int(one["spec"]["containers"][0]["resources"]["requests"][c.RESOURCE])
-                assert len(written) == asked
-                assert all(uuid.startswith(f"GPU-{node}-") for uuid in written)
-
-    def close(self) -> None:
-        self.leader.planner.stop()
-        self.leader.binder.stop()
-        self.run(asyncio.sleep(0))
-        self.run(asyncio.sleep(0))
-
-    def teardown(self) -> None:
-        if hasattr(self, "leader"):
-            self.close()
-        self.loop.close()
-
-
-TestNoDoubleBooking = Cluster.TestCase
+TestNoDoubleBooking = RandomCluster.TestCase
 # Some runs end before their last step: a few more of them make up for it.
 TestNoDoubleBooking.settings = settings(
     max_examples=math.ceil(1.15 * STEPS / STEPS_OF_ONE), stateful_step_count=STEPS_OF_ONE, deadline=None
