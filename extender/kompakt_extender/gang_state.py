@@ -5,6 +5,7 @@ What the cluster shows of a job and its pods stands in `Jobs`; what GPUs are cla
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from kompakt_core.contract.scheduling_record import Record, State, Victim
@@ -14,6 +15,16 @@ from kompakt_extender.cluster_view import ClusterView
 Change = Callable[[Record], Record]
 ClusterViews = tuple[ClusterView, ...]
 NO_RECORD: Final = Record(attempt=0, state=State.WAITING, reason="", message="", waiting_since="")
+
+
+class GangPhase(StrEnum):
+    """What a gang holds, as far as this process knows; what the world is told of it is its record's state."""
+
+    WAITING = "waiting"  # nothing
+    RESERVING = "reserving"  # GPUs are kept for it: so many of some nodes, or exactly those that others are to free
+    RELEASING = "releasing"  # its plan's GPUs; the plan is being written, or nobody knows whether it is
+    RELEASED = "released"  # its plan's GPUs; the plan is written
+    WITHDRAWN = "withdrawn"  # nothing; pods that were given nodes may still come to be bound
 
 
 class SeenVersions(NamedTuple):
@@ -85,6 +96,7 @@ class GangState:
 
     uid: str
     record: Record = NO_RECORD
+    phase: GangPhase = GangPhase.WAITING
     written: Record | None = None
     meanwhile: list[Change] | None = None
     failed: FailedWrite | None = None

@@ -6,10 +6,12 @@ from kompakt_core.contract import scheduling_record
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
-from kompakt_extender.gang_state import NO_RECORD, Change, GangState
+from kompakt_extender.gang_state import NO_RECORD, Change, GangPhase, GangState
 from kompakt_extender.gangs import members
 from kompakt_extender.limits_in_force import LimitsInForce
 from kompakt_extender.views import JobView, PodView
+
+_WRITTEN_AS = {State.RELEASED: GangPhase.RELEASED, State.WITHDRAWN: GangPhase.WITHDRAWN}
 
 
 class Jobs:
@@ -173,7 +175,10 @@ def _adopted(job: JobView) -> GangState:
         found = scheduling_record.decode(job.scheduling)
     except InvalidInput:
         found = None  # written over with the next decision
-    return GangState(job.uid, found or NO_RECORD, found)
+    if found is None:
+        return GangState(job.uid)
+    phase = _WRITTEN_AS.get(found.state, GangPhase.WAITING) if found.attempt == job.attempt else GangPhase.WAITING
+    return GangState(job.uid, found, phase, written=found)
 
 
 def _turn(job: JobView | None) -> tuple[object, ...]:

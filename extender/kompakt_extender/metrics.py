@@ -35,6 +35,12 @@ class ExtenderMetrics:
         self.plans_overtaken = Counter(
             "kompakt_planner_plan_conflicts", "Plans given up because a place was gone by then", registry=self.registry
         )
+        self.repairs = Counter(
+            "kompakt_planner_repairs",
+            "Transitions of a gang that its phase does not allow, an error in kompakt",
+            ["transition"],
+            registry=self.registry,
+        )
         self.withdrawals = Counter("kompakt_planner_withdrawals", "Plans withdrawn", registry=self.registry)
         self.preemptions = Counter(
             "kompakt_planner_preemptions", "Running jobs asked to end for one of higher priority", registry=self.registry

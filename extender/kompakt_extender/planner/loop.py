@@ -28,6 +28,7 @@ from kompakt_extender.planner.plain_pods import PlainPods
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
 from kompakt_extender.planner.scheduling_attempt import SchedulingAttempt, ThreadRunner
+from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.views import PodView
 
@@ -53,20 +54,22 @@ class Planner:
         *,
         in_thread: ThreadRunner = asyncio.to_thread,
         steady: Callable[[], float] = time.monotonic,
+        impossible: Callable[[str], None] | None = None,
     ) -> None:
-        """`steady` counts seconds by a clock that nobody sets."""
+        """`steady` counts seconds by a clock that nobody sets; `impossible`: see Transitions."""
         self._ledger = ledger
         self._jobs = jobs
         self._metrics = metrics
         self._clock = clock
         self._may_preempt = policy.preemption
         self._wake = asyncio.Event()
-        self._writes = PendingWrites(ledger, jobs, releaser, metrics, clock, self.wake)
-        self._released = ReleasedGangs(ledger, jobs, self._writes, metrics, clock, steady)
+        self._transitions = moves = Transitions(ledger, metrics, impossible)
+        self._writes = PendingWrites(ledger, jobs, releaser, metrics, clock, self.wake, moves)
+        self._released = ReleasedGangs(ledger, jobs, self._writes, metrics, clock, steady, moves)
         self._plain = PlainPods(ledger, releaser, metrics, clock, bare=policy.bare_pods)
-        self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake, self._plain)
+        self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake, self._plain, moves)
         self._attempts = SchedulingAttempt(
-            ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, in_thread
+            ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, moves, in_thread
         )
         self._loop_task: asyncio.Task[None] | None = None
 
@@ -163,7 +166,7 @@ class Planner:
 
     def forget(self, gang: GangState) -> None:
         """The job is gone: what it held is given back."""
-        self._ledger.unreserve_counts(gang.uid)
+        self._transitions.unreserve_counts(gang)
         self._preempting.unreserve(gang)
         self._writes.drop_unwritten(gang)
 
@@ -189,7 +192,7 @@ class Planner:
         record = gang.record
         pods = self._jobs.members(job)
         if job.uid == self._ledger.reserved.counts_for and not (plannable(job, pods) or replannable(job, pods)):
-            self._ledger.unreserve_counts(uid)
+            self._transitions.unreserve_counts(gang)
         goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
         self._preempting.settle(job, record, waits=goes_on and (plannable(job, pods) or replannable(job, pods)))
         if self._preempting.write_request(job, record):
@@ -199,6 +202,7 @@ class Planner:
             return None
         if record.attempt != job.attempt:
             record = self._jobs.fresh(job, record)
+            self._transitions.start(gang)
         if record.state is State.RELEASED:
             self._released.reconcile(job, record, pods)
             return None

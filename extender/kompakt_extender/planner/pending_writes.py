@@ -10,8 +10,9 @@ from typing import Any
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_extender.gang_state import FailedWrite, GangState
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.release_writer import ReleaseWriter, WriteOutcome
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.writer import NotSent
@@ -31,6 +32,7 @@ class PendingWrites:
         metrics: ExtenderMetrics,
         clock: Callable[[], datetime],
         wake: Callable[[], None],
+        transitions: Transitions,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -38,6 +40,7 @@ class PendingWrites:
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
+        self._transitions = transitions
         self._busy: dict[str, asyncio.Task[object]] = {}  # by job uid
 
     @property
@@ -73,12 +76,7 @@ class PendingWrites:
         order must not have its places meanwhile.
         """
         if not self.writing(gang.uid):
-            self._drop_claims(gang)
-
-    def _drop_claims(self, gang: GangState) -> None:
-        for uid in gang.unwritten:
-            self._ledger.drop_claims(uid, ClaimSource.PLAN)
-        gang.unwritten = ()
+            self._transitions.drop_plan(gang)
 
     def stop(self) -> None:
         """Halt all at once."""
@@ -91,8 +89,6 @@ class PendingWrites:
 
     def plan(self, job: JobView, record: Record) -> None:
         """Write a plan, and then release the gang's pods; its claims end where the status can not be written."""
-        assert record.plan is not None
-        self._jobs.states[job.uid].unwritten = tuple(seat.uid for seat in record.plan.pods)
         self._start(job, self._release(job, record, self._jobs.states[job.uid]))
 
     def finish_release(self, job: JobView, record: Record, pods: list[PodView]) -> None:
@@ -109,7 +105,7 @@ class PendingWrites:
             self._busy.pop(job.uid, None)
             self._jobs.end_writing(gang)
             if not self._jobs.knows(gang):
-                self._drop_claims(gang)
+                self._transitions.drop_plan(gang)
             error = None if task.cancelled() else task.exception()
             if error is not None:
                 self.mark_stale(gang, job.resource_version)
@@ -124,6 +120,7 @@ class PendingWrites:
         outcome = await self._releaser.write(job, record, self._clock())
         if outcome is WriteOutcome.DONE:
             self._jobs.confirm(gang, record)
+            self._transitions.written(gang)
             gang.failed = None
         else:  # its next version shows more
             self.mark_stale(gang, job.resource_version, conflict=outcome is WriteOutcome.CONFLICT)
@@ -133,12 +130,10 @@ class PendingWrites:
         """First the job's status, and only after its answer the gates."""
         outcome = await self._write(job, record, gang)
         if outcome is WriteOutcome.REFUSED:
-            self._drop_claims(gang)
+            self._transitions.drop_plan(gang)
         if outcome is not WriteOutcome.DONE or not self._jobs.knows(gang):
             return
-        uids, gang.unwritten = gang.unwritten, ()
+        uids = self._transitions.release(gang)
         self._metrics.plans.inc()
         _LOG.info("%s/%s attempt %d: %s", job.namespace, job.name, job.attempt, record.message)
-        for uid in uids:
-            self._ledger.restore(uid)
         await self._releaser.release(record, [pod for uid in uids if (pod := self._ledger.pods.get(uid))])

@@ -23,6 +23,7 @@ from kompakt_extender.planner.adoption import VictimState, rightful
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.plain_pods import PlainPods
 from kompakt_extender.planner.planning_request import PlanningRequest
+from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.planner.waiting_status import not_waiting_for_level, preempting
 from kompakt_extender.views import JobView, PodView
 
@@ -41,6 +42,7 @@ class PreemptionPlanner:
         clock: Callable[[], datetime],
         again: Callable[[], None],
         plain: PlainPods,
+        transitions: Transitions,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -49,6 +51,7 @@ class PreemptionPlanner:
         self._clock = clock
         self._again = again
         self._plain = plain
+        self._transitions = transitions
         self._ends_for: dict[tuple[str, int], str] = {}  # a victim's uid and attempt -> uid of the job it ends for
         self._running: tuple[tuple[int, ...], list[RunningGang]] = (), []  # for versions of ledger, jobs and Limits
 
@@ -94,8 +97,8 @@ class PreemptionPlanner:
         return self._jobs.pods_of(victim.uid) if victim.attempt else () if pod is None else (pod,)
 
     def _reserve(self, uid: str, record: Record) -> None:
-        self._ledger.reserve_gpus(uid, dict(record.reserved_gpus), self._defends(uid))
-        self._jobs.states[uid].victims = record.victims
+        gang = self._jobs.states[uid]
+        self._transitions.reserve_gpus(gang, dict(record.reserved_gpus), record.victims, self._defends(uid))
         self._ends_for |= {(victim.uid, victim.attempt): uid for victim in record.victims}
 
     def _defends(self, uid: str) -> int:
@@ -147,7 +150,7 @@ class PreemptionPlanner:
         victims = tuple(self._victim(one, now.job.namespace) for one in found.victims)
         record = preempting(now.record, victims, self._uuids(now, found), self._clock())
         _LOG.info("%s/%s: %s", now.job.namespace, now.job.name, record.message)
-        self._ledger.unreserve_counts(now.job.uid)
+        self._transitions.unreserve_counts(self._jobs.states[now.job.uid])
         self.take_over(now.asks_with, {uuid for _, uuids in record.reserved_gpus for uuid in uuids}, victims)
         self._reserve(now.job.uid, record)
         self._jobs.decide(now.job, record)
@@ -210,9 +213,7 @@ class PreemptionPlanner:
 
     def unreserve(self, gang: GangState) -> None:
         """Nothing is reserved for this job any longer; who was asked to end for it and has not yet is told to go on."""
-        self._ledger.unreserve_gpus(gang.uid)
-        victims, gang.victims = gang.victims, ()
-        for victim in victims:
+        for victim in self._transitions.unreserve_gpus(gang):
             if self._ends_for.get((victim.uid, victim.attempt)) == gang.uid:
                 del self._ends_for[victim.uid, victim.attempt]
             self._jobs.touch(victim.uid)

@@ -14,6 +14,7 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.views import JobView, PodView
 
 _LOG = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class ReleasedGangs:
         metrics: ExtenderMetrics,
         clock: Callable[[], datetime],
         steady: Callable[[], float],
+        transitions: Transitions,
     ) -> None:
         self._ledger = ledger
         self._jobs = jobs
@@ -40,6 +42,7 @@ class ReleasedGangs:
         self._metrics = metrics
         self._clock = clock
         self._steady = steady
+        self._transitions = transitions
 
     def adopt(self) -> None:
         """Take over what an earlier leader decided: its plans hold GPUs, its reservations stay, its withdrawn plans hold none.
@@ -51,7 +54,8 @@ class ReleasedGangs:
             plan = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
             places = {seat.uid: seat for seat in plan.pods} if plan else {}
             if record.state is State.RESERVED and record.attempt == job.attempt and record.reserved_counts:
-                self._ledger.reserve_counts(job.uid, dict(record.reserved_counts), defends_with(self._jobs.pods_of(job.uid)))
+                priority = defends_with(self._jobs.pods_of(job.uid))
+                self._transitions.reserve_counts(self._jobs.states[job.uid], dict(record.reserved_counts), priority)
             for pod in self._jobs.pods_of(job.uid):
                 if pod.uid in places and pod.node is None and not pod.finished:
                     self._ledger.claim(ClaimSource.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)
@@ -93,8 +97,7 @@ class ReleasedGangs:
         _LOG.warning("%s/%s: plan withdrawn, %s", job.namespace, job.name, message)
         self._metrics.withdrawals.inc()
         self._jobs.decide(job, withdrawn)  # from here on bind refuses this plan
-        for pod in unbound:
-            self._ledger.withdraw(pod.uid)
+        self._transitions.withdraw(self._jobs.states[job.uid], unbound)
         self._writes.status(job, withdrawn)
 
     def reconcile_withdrawn(self, job: JobView, record: Record, pods: Sequence[PodView]) -> tuple[int, str, str] | None:

@@ -32,7 +32,7 @@ from kompakt_extender.gangs import (
     worker_of,
 )
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.pending_writes import PendingWrites
@@ -46,6 +46,7 @@ from kompakt_extender.planner.planning_request import (
 )
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.reserved_counts import can_come, next_reservation
+from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.planner.waiting_status import (
     BEYOND_LIMITS,
     NOT_ALL_REPORTED,
@@ -94,6 +95,7 @@ class SchedulingAttempt:
         levels: Mapping[Level, str],
         policy: ClusterPolicy,
         again: Callable[[], None],
+        transitions: Transitions,
         in_thread: ThreadRunner = asyncio.to_thread,
     ) -> None:
         self._ledger = ledger
@@ -105,6 +107,7 @@ class SchedulingAttempt:
         self._levels = levels
         self._policy = policy
         self._wake = again
+        self._transitions = transitions
         self._late = False
         self._in_thread = in_thread
         self.queue: list[str] = []  # uids of the gangs that wait, in order
@@ -234,7 +237,7 @@ class SchedulingAttempt:
         elif isinstance(result, Rejection):
             self._reject(then, now, result, may_end, kept)
         elif isinstance(result, LevelWait):
-            self._ledger.unreserve_counts(uid)
+            self._transitions.unreserve_counts(self._jobs.states[uid])
             ends = result.at if result.at is not None else may_end
             waiting = and_also(waiting_for_level(now.record, result, then.since), kept)
             self._write_waiting(now.job, waiting, AttemptResult(then.mark, ends))
@@ -311,7 +314,7 @@ class SchedulingAttempt:
             self._let_fall(now)
             return
         if has != uid or counts != before:
-            self._ledger.reserve_counts(uid, counts, defends_with(now.pods))
+            self._transitions.reserve_counts(gang, counts, defends_with(now.pods))
         ends = kept.until if may_end is None else min(may_end, kept.until)
         reserved = and_also(with_reserved_counts(now.record, GangReservation(result.level, counts), kept.until), others_kept)
         self._write_waiting(now.job, reserved, AttemptResult(then.mark, ends))
@@ -319,9 +322,9 @@ class SchedulingAttempt:
     def _let_fall(self, now: PlanningRequest) -> None:
         """What it waits for does not come: others get the GPUs, and it is overtaken as often again before it is given any."""
         _LOG.info("%s/%s: the GPUs reserved for it did not become free; others get them", now.job.namespace, now.job.name)
-        self._ledger.unreserve_counts(now.job.uid)
-        self._jobs.states[now.job.uid].result = None
         self._jobs.change(now.job, not_overtaken)
+        self._transitions.unreserve_counts(self._jobs.states[now.job.uid])
+        self._jobs.states[now.job.uid].result = None
         self._again()
 
     def _overtake(self, placed: PlanningRequest, plan: Plan) -> None:
@@ -365,9 +368,7 @@ class SchedulingAttempt:
         plan = records.plan_record(result, now.snapshot, self._clock())
         by_uid = {pod.uid: pod for pod in now.pods}
         self._preempting.take_over(now.asks_with, {gpu for seat in plan.pods for gpu in seat.gpus})
-        for seat in plan.pods:
-            self._ledger.claim(ClaimSource.PLAN, by_uid[seat.uid], seat.node, seat.gpus)
-        self._ledger.unreserve_counts(now.job.uid)
+        self._transitions.plan(self._jobs.states[now.job.uid], plan.pods, by_uid)
         self._overtake(now, result)
         record = not_waiting_for_level(now.record)
         released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(result), plan=plan)
@@ -384,7 +385,7 @@ class SchedulingAttempt:
         *,
         never_fits: bool = False,
     ) -> None:
-        self._ledger.unreserve_counts(job.uid)
+        self._transitions.unreserve_counts(self._jobs.states[job.uid])
         waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
         self._write_waiting(job, waiting, AttemptResult(mark, ends, never_fits))
 

@@ -51,6 +51,7 @@ class Leader:
             policy,
             in_thread=self._in_thread,
             steady=lambda: self._clock().timestamp(),
+            impossible=self._impossible,
         )
         self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
         self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
@@ -80,7 +81,11 @@ class Leader:
                 raise
         return found
 
-    def _raise_what_went_wrong(self) -> None:
+    def _impossible(self, what: str) -> None:
+        self._wrong.append(AssertionError(what))
+        raise self._wrong[-1]
+
+    def raise_what_went_wrong(self) -> None:
         if self._wrong:
             raise self._wrong.pop()
 
@@ -90,6 +95,7 @@ class Leader:
 
     def see(self, count: int = 1 << 30) -> None:
         self.world.deliver(self.handlers, self.readers, count)
+        self.raise_what_went_wrong()
 
     def add_pod(self, made: dict[str, Any]) -> dict[str, Any]:
         """A pod is created or changes, and the watch shows it; so for the reports of a node's plugin."""
@@ -114,7 +120,7 @@ class Leader:
         await self.planner.run_cycle()
         while self.planner.busy:
             await asyncio.gather(*self.planner.busy, return_exceptions=True)
-        self._raise_what_went_wrong()
+        self.raise_what_went_wrong()
 
     async def rounds(self, number: int = 3) -> None:
         """Rounds that do not wait for the writes they begin."""
@@ -123,7 +129,7 @@ class Leader:
             await self.planner.run_cycle()
             for _ in range(3):
                 await asyncio.sleep(0)
-            self._raise_what_went_wrong()
+            self.raise_what_went_wrong()
 
     async def settle(self, rounds: int = 6) -> None:
         """Rounds until nothing moves, as the loop would do them."""
