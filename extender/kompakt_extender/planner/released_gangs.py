@@ -53,14 +53,25 @@ class ReleasedGangs:
             record = self._jobs.record(job)
             plan = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
             places = {seat.uid: seat for seat in plan.pods} if plan else {}
-            if record.state is State.RESERVED and record.attempt == job.attempt and record.reserved_counts:
-                priority = defends_with(self._jobs.pods_of(job.uid))
-                self._transitions.reserve_counts(self._jobs.states[job.uid], dict(record.reserved_counts), priority)
             for pod in self._jobs.pods_of(job.uid):
                 if pod.uid in places and pod.node is None and not pod.finished:
                     self._ledger.claim(ClaimSource.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)
                 elif pod.node is None and pod.attempt == job.attempt:
                     self._ledger.withdraw(pod.uid)
+        self._adopt_counts()
+
+    def _adopt_counts(self) -> None:
+        """Counts are reserved for one gang at a time; what stands written on others is older, and not yet written over."""
+        records = [(self._jobs.record(job), job) for job in self._jobs.views.values()]
+        reserved = [
+            (record, job)
+            for record, job in records
+            if record.state is State.RESERVED and record.attempt == job.attempt and record.reserved_counts
+        ]
+        if reserved:
+            record, job = max(reserved, key=lambda one: (one[0].until, one[1].uid))
+            priority = defends_with(self._jobs.pods_of(job.uid))
+            self._transitions.reserve_counts(self._jobs.states[job.uid], dict(record.reserved_counts), priority)
 
     def reconcile(self, job: JobView, record: Record, pods: Sequence[PodView]) -> None:
         """A released gang: finish its release as written, or take the plan back when it stays unbound."""

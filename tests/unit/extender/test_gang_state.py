@@ -5,13 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from kompakt_client.requests import Answer
-from kompakt_core.contract.scheduling_record import State
+from kompakt_core.contract import scheduling_record
+from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import NodeName
 from kompakt_extender.gang_state import GangPhase, GangState
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.transitions import ALLOWED, Transition, Transitions
-from tests.support.extender.leader import Leader
+from tests.support.extender.leader import Leader, on_nodes
 from tests.support.extender.phases import disagreements
 
 NODE = NodeName("n0")
@@ -138,3 +139,17 @@ async def test_what_a_restart_finds(leader: Leader, state: State, attempt: int, 
     new.take_over()
     assert new.jobs.states["uid-j"].phase is phase
     assert disagreements(new) == []
+
+
+async def test_of_two_gangs_that_counts_stand_written_for_the_later_one_keeps_them() -> None:
+    """The earlier one's reservation fell, and its status was not written over before the leader changed."""
+    leader = on_nodes(2)
+    for name, until in (("early", "2026-01-31T12:10:00Z"), ("late", "2026-01-31T12:20:00Z"), ("older", "2026-01-31T12:05:00Z")):
+        leader.world.add_gang(name, 2, 8)
+        record = Record(1, State.RESERVED, "Reserved", "", "2026-01-31T12:00:00Z", until=until, reserved_counts=((NODE, 8),))
+        leader.world.jobs[name]["status"]["scheduling"] = scheduling_record.encode(record)
+    new = Leader(leader.world)
+    new.take_over()
+    phases = {name: new.jobs.states[f"uid-{name}"].phase for name in ("early", "late", "older")}
+    assert phases == {"early": GangPhase.WAITING, "late": GangPhase.RESERVING, "older": GangPhase.WAITING}
+    assert new.ledger.reserved.counts_for == "uid-late"
