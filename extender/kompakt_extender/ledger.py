@@ -221,6 +221,10 @@ class GpuLedger:
         """A pod's claims of one source."""
         return tuple(self._claims[node][uid, source] for node in self._claims_of.get(uid, {}).get(source, ()))
 
+    def binds_any(self, pods: Iterable[PodView]) -> bool:
+        """Whether a bind of one of these pods is under way, or its outcome unknown."""
+        return any(self.claims_of(pod.uid, ClaimSource.BIND) for pod in pods)
+
     def withdraw(self, uid: PodUid) -> None:
         """The plan written on this pod counts no longer, and never again until `restore`."""
         self._withdrawn.add(uid)

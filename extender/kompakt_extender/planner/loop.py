@@ -18,13 +18,17 @@ from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
 from kompakt_extender.gang_state import GangState
-from kompakt_extender.gangs import order, plannable, replannable
+from kompakt_extender.gangs import plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.commit import Committer
 from kompakt_extender.planner.cycle import PlanningCycle
+from kompakt_extender.planner.nomination import Nomination, Unplannable
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.plain_pods import PlainPods
+from kompakt_extender.planner.planning_queue import PlanningQueue
+from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
 from kompakt_extender.planner.scheduling_attempt import SchedulingAttempt, ThreadRunner
@@ -68,9 +72,13 @@ class Planner:
         self._released = ReleasedGangs(ledger, jobs, self._writes, metrics, clock, steady, moves)
         self._plain = PlainPods(ledger, releaser, metrics, clock, bare=policy.bare_pods)
         self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake, self._plain, moves)
+        self._queue = PlanningQueue(ledger, jobs)
+        self._nomination = Nomination(ledger, jobs, policy)
+        self._committer = Committer(jobs, self._writes, self._preempting, moves, self._queue, metrics, clock)
         self._attempts = SchedulingAttempt(
-            ledger, jobs, self._writes, self._preempting, metrics, clock, levels, policy, self.wake, moves, in_thread
+            ledger, jobs, self._writes, self._preempting, self._nomination, self._committer, levels, policy, in_thread
         )
+        self._began = clock()
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -111,48 +119,76 @@ class Planner:
 
     def _pause(self) -> float:
         """How long to wait for a change: until a gang's timer runs out, and never longer than a tick."""
-        timer = self._attempts.next_timer()
+        timer = self._next_timer()
         return _TICK_SECONDS if timer is None else min(_TICK_SECONDS, timer - self._clock().timestamp())
 
+    def _next_timer(self) -> float | None:
+        """The first moment after the last cycle began, in seconds since the epoch, at which a result changes by time alone."""
+        began = self._began.timestamp()
+        results = (self._jobs.states[uid].result for uid in self._queue.uids if uid in self._jobs.states)
+        ends = (result.ends for result in results if result is not None and result.ends is not None)
+        return min((each for each in ends if each > began), default=None)
+
     async def run_cycle(self) -> None:
-        """Reconcile every job that may need something, then plan the gangs that wait, one after the other, all on one view."""
-        waiting: list[tuple[tuple[int, str, str], str]] = []
-        for uid in self._jobs.due():
-            key = self._behind(uid) if self._writes.resting(uid) else self._guarded(self._reconcile, uid)
-            if key is not None:
-                waiting.append((key, uid))
-        self._metrics.gangs.labels(State.WAITING.value).set(len(waiting))
-        queue = [uid for _, uid in sorted(waiting)]
-        this = PlanningCycle(self._ledger, self._clock())
-        self._attempts.begin(this, queue)
-        for uid in queue:
+        """Go on with what is under way, then plan the gangs that wait. docs/planner.md says what each step may rely on."""
+        due = self._reconcile_all()
+        cycle = self._snapshot()
+        for uid in self._order(self._nominate(due)):
             if not self._writes.resting(uid):
-                if not await self._plan(uid, this):
+                if not await self._attempt(uid, cycle):
                     break
             elif self._writes.unsettled(uid) and uid in self._jobs.states:
-                this.limit(self._jobs.states[uid].shown)
+                cycle.limit(self._jobs.states[uid].shown)
 
-    async def _plan(self, uid: str, this: PlanningCycle) -> bool:
-        """Plan one gang. False: the result came too late, and those behind would get what it is planned for again."""
-        request = self._guarded(self._attempts.next_request, uid)
-        if request is None:
+    def _reconcile_all(self) -> list[str]:
+        """The gangs that are due; what is under way for them goes on."""
+        due = self._jobs.due()
+        for uid in due:
+            if not self._writes.resting(uid):
+                self._guarded(self._reconcile, uid)
+        return due
+
+    def _snapshot(self) -> PlanningCycle:
+        """Step 1: the cluster as it is now, for all gangs of this cycle."""
+        cycle = PlanningCycle(self._ledger, self._clock())
+        self._began = cycle.began
+        return cycle
+
+    def _nominate(self, due: list[str]) -> list[str]:
+        """Step 2: the gangs that wait for places, those among them that are being written about too: they keep their turn."""
+        waits = self._nomination.waits
+        found = [uid for uid in due if (self._keeps_turn(uid) if self._writes.resting(uid) else self._guarded(waits, uid))]
+        self._metrics.gangs.labels(State.WAITING.value).set(len(found))
+        return found
+
+    def _keeps_turn(self, uid: str) -> bool:
+        """Whether those behind it must not pass it, though it is not planned now."""
+        gang = self._jobs.states.get(uid)
+        return gang is not None and bool(gang.shown) and gang.record.state is not State.RELEASED
+
+    def _order(self, waiting: list[str]) -> list[str]:
+        """Step 3: by priority, then by how long they wait."""
+        self._queue.uids = queue = sorted(waiting, key=self._queue.place)
+        return queue
+
+    async def _attempt(self, uid: str, cycle: PlanningCycle) -> bool:
+        """Steps 4 to 6. False: the result came too late, and those behind would get what the gang is planned for again."""
+        request = self._guarded(lambda uid: self._nomination.next_request(uid, cycle), uid)
+        if isinstance(request, Unplannable):
+            self._committer.reject(request)
+        if not isinstance(request, PlanningRequest):
             return True
         gang = self._jobs.states[uid]
-        gang.shown = this.limits
-        counts = await self._attempts.run(request)
+        gang.shown = cycle.limits
+        holds = await self._attempts.run(request, cycle)
+        if not holds:
+            self.wake()
         if not self._jobs.knows(gang):
             return True
-        gang.late = 0 if counts or gang.late >= LATE_AT_MOST else gang.late + 1
+        gang.late = 0 if holds or gang.late >= LATE_AT_MOST else gang.late + 1
         if gang.record.victims:
             gang.shown += (self._ledger.cluster_view(),)  # what it holds now, others must not get should it be planned anew
         return gang.late == 0
-
-    def _behind(self, uid: str) -> tuple[int, str, str] | None:
-        """The place in the queue of a gang that waits while it is written about; those behind it must not pass it meanwhile."""
-        job, gang = self._jobs.views.get(uid), self._jobs.states.get(uid)
-        if job is None or gang is None or not gang.shown or gang.record.state is State.RELEASED:
-            return None
-        return order(job, self._jobs.members(job), gang.record)
 
     def _guarded(self, act: Callable[[str], _T], uid: str) -> _T | None:
         """One job that we stumble over must not stop the others."""
@@ -178,36 +214,35 @@ class Planner:
 
     def overtaken_by(self, pod: PodView) -> None:
         """A plain pod was bound: a gang of one that went before those that wait longer."""
-        self._attempts.overtaken_by(pod)
+        self._queue.passed_by_pod(pod)
 
     def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
         """A node failed a pod of this job before any container started: leave it out of the next plans."""
         self._released.exclude(job_uid, node, reason)
 
-    def _reconcile(self, uid: str) -> tuple[int, str, str] | None:
-        """Go on with what is under way; returns the place in the queue of a gang that can be planned."""
+    def _reconcile(self, uid: str) -> None:
+        """Go on with what is under way for this gang."""
         job, gang = self._jobs.views[uid], self._jobs.states[uid]
         self._writes.drop_unwritten(gang)
         gang.shown = ()
         record = gang.record
         pods = self._jobs.members(job)
-        if job.uid == self._ledger.reserved.counts_for and not (plannable(job, pods) or replannable(job, pods)):
+        complete = plannable(job, pods) or replannable(job, pods)
+        if job.uid == self._ledger.reserved.counts_for and not complete:
             self._transitions.unreserve_counts(gang)
         goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
-        self._preempting.settle(job, record, waits=goes_on and (plannable(job, pods) or replannable(job, pods)))
+        self._preempting.settle(job, record, waits=goes_on and complete)
         if self._preempting.write_request(job, record):
-            return None
+            return
         if not job.ours or job.suspended or job.finished or job.attempt == 0:
             self._jobs.rest(uid)
-            return None
+            return
         if record.attempt != job.attempt:
             record = self._jobs.fresh(job, record)
             self._transitions.start(gang)
         if record.state is State.RELEASED:
             self._released.reconcile(job, record, pods)
-            return None
-        if record.state is State.WITHDRAWN:
-            return self._released.reconcile_withdrawn(job, record, pods)
-        if not plannable(job, pods) and not replannable(job, pods):
-            return None
-        return order(job, pods, self._jobs.complete(job, record, timestamps.encode(self._clock())))
+        elif record.state is State.WITHDRAWN:
+            self._released.reconcile_withdrawn(job, record, pods)
+        elif complete:
+            self._jobs.complete(job, record, timestamps.encode(self._clock()))

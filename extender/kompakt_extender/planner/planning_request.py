@@ -5,7 +5,6 @@ So an answer is always one about the past: before it counts, `same_gang`, `same_
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.ids import GpuMask, NodeName, mask_of
@@ -15,16 +14,6 @@ from kompakt_core.policy.place_or_wait import DelayConfig
 from kompakt_extender.gang_state import SeenVersions
 from kompakt_extender.gangs import plannable, replannable
 from kompakt_extender.views import JobView, PodView
-
-
-class GangTurn(NamedTuple):
-    """A gang that can be planned: what is known of it, and what it may see."""
-
-    job: JobView
-    record: Record
-    pods: Sequence[PodView]
-    snapshot: Snapshot
-    mark: SeenVersions
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from kompakt_core.contract import timestamps
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import NodeName
 from kompakt_extender.gang_state import Unbound
-from kompakt_extender.gangs import defends_with, order, replannable
+from kompakt_extender.gangs import defends_with
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
@@ -111,18 +111,12 @@ class ReleasedGangs:
         self._transitions.withdraw(self._jobs.states[job.uid], unbound)
         self._writes.status(job, withdrawn)
 
-    def reconcile_withdrawn(self, job: JobView, record: Record, pods: Sequence[PodView]) -> tuple[int, str, str] | None:
-        """All bound meanwhile: revoked. None bound: plan again. Some bound: the operator makes the next attempt."""
+    def reconcile_withdrawn(self, job: JobView, record: Record, pods: Sequence[PodView]) -> None:
+        """All bound meanwhile: revoked. None bound: it is nominated. Some bound: the operator makes the next attempt."""
         if record != self._jobs.written(job):
             self._writes.status(job, record)
-            return None
-        if any(self._ledger.claims_of(pod.uid, ClaimSource.BIND) for pod in pods):
-            return None  # a bind is under way: its outcome decides
-        if len(pods) == job.workers and all(pod.node for pod in pods):
-            revoked = replace(record, state=State.RELEASED, reason="Released", message="bound after all")
-            self._writes.status(job, revoked)
-            return None
-        return order(job, pods, record) if replannable(job, pods) else None
+        elif not self._ledger.binds_any(pods) and len(pods) == job.workers and all(pod.node for pod in pods):
+            self._writes.status(job, replace(record, state=State.RELEASED, reason="Released", message="bound after all"))
 
     def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
         """A node failed a pod of this job before any container started: leave it out of the next plans."""

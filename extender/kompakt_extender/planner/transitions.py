@@ -60,8 +60,10 @@ class Transitions:
         self._impossible = impossible
 
     def reserve_counts(self, gang: GangState, counts: Mapping[NodeName, int], priority: int) -> None:
-        """So many GPUs of these nodes are kept for it, from all but jobs above this priority."""
-        self._ledger.reserve_counts(gang.uid, counts, priority)
+        """So many GPUs of these nodes are kept for it, from all but jobs above this priority; nothing changes where they are."""
+        reserved = self._ledger.reserved
+        if (reserved.counts_for, dict(reserved.counts)) != (gang.uid, dict(counts)):
+            self._ledger.reserve_counts(gang.uid, counts, priority)
         self._move(gang, Transition.RESERVE, GangPhase.RESERVING)
 
     def unreserve_counts(self, gang: GangState) -> None:

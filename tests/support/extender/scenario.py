@@ -278,7 +278,7 @@ CLAIMS: Final[Table] = {
     ),
     r"quiet": Scenario.quiet,
     r"timer at ([\d:]+)": lambda it, at: (
-        it.leader.planner._attempts.next_timer(),
+        it.leader.planner._next_timer(),
         datetime.fromisoformat(_moment(at)).timestamp(),
     ),
 }

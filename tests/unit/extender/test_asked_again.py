@@ -3,7 +3,7 @@
 import pytest
 
 from kompakt_core.policy import place_or_wait as core
-from kompakt_extender.planner import scheduling_attempt
+from kompakt_extender.planner import decision, nomination
 from tests.support.extender.leader import Leader, on_nodes
 
 
@@ -16,7 +16,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(gang.job_uid)
         return core.place_or_wait(snapshot, gang, *more)
 
-    monkeypatch.setattr(scheduling_attempt, "place_or_wait", place_or_wait)
+    monkeypatch.setattr(decision, "place_or_wait", place_or_wait)
     return found
 
 
@@ -64,7 +64,7 @@ async def test_a_gang_that_never_fits_is_asked_about_when_a_nodes_labels_change(
 async def test_nothing_is_asked_while_nothing_changes(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     leader = await crowded()
     built: list[str] = []
-    monkeypatch.setattr(scheduling_attempt, "gang_of", lambda job, *_: built.append(job.uid))
+    monkeypatch.setattr(nomination, "gang_of", lambda job, *_: built.append(job.uid))
     asked.clear()
     await leader.plan()
     assert asked == built == []

@@ -1,6 +1,7 @@
 """A gang's phases: which transitions there are, what each does to the ledger, and what happens at one that is impossible."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -153,3 +154,14 @@ async def test_of_two_gangs_that_counts_stand_written_for_the_later_one_keeps_th
     phases = {name: new.jobs.states[f"uid-{name}"].phase for name in ("early", "late", "older")}
     assert phases == {"early": GangPhase.WAITING, "late": GangPhase.RESERVING, "older": GangPhase.WAITING}
     assert new.ledger.reserved.counts_for == "uid-late"
+
+
+def test_the_page_has_the_table_of_the_code() -> None:
+    page = (Path(__file__).parents[3] / "docs/planner.md").read_text()
+    table = page.split("<!-- transitions -->")[1].split("<!-- /transitions -->")[0].strip().splitlines()[2:]
+    written = {cells[0]: tuple(set(one.split(", ")) for one in cells[1:3]) for cells in map(_cells, table)}
+    assert written == {how.value: tuple({one.value for one in phases} for phases in ALLOWED[how]) for how in Transition}
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]

@@ -127,7 +127,7 @@ async def test_the_loop_goes_on_while_core_plans(monkeypatch: pytest.MonkeyPatch
         assert heard.wait(1.5), "the loop was blocked"
         raise RuntimeError("no answer")
 
-    monkeypatch.setattr("kompakt_extender.planner.scheduling_attempt.place_or_wait", slow)
+    monkeypatch.setattr("kompakt_extender.planner.decision.place_or_wait", slow)
     planner = Planner(leader.ledger, leader.jobs, None, leader.metrics, lambda: leader.now, {})  # type: ignore[arg-type]
     leader.world.add_gang("j", 1, 1)
     leader.see()

@@ -1,0 +1,119 @@
+"""Step 2 of a cycle, nominate: which gangs wait for places; and what core is asked about one, as values, when its turn comes.
+
+Core is asked only if something has changed that the gang's last result depends on. A gang that no cluster could take, or that
+Limits keep out, is told so without asking.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kompakt_core.contract import timestamps
+from kompakt_core.contract.scheduling_record import Record, State
+from kompakt_core.errors import InvalidInput
+from kompakt_core.placement.model import Gang, Reason, Snapshot
+from kompakt_extender.consolidation import ClusterPolicy, patience_of
+from kompakt_extender.gang_state import SeenVersions
+from kompakt_extender.gangs import asks_with, gang_of, preempts_with, replannable
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.planner.cycle import PlanningCycle
+from kompakt_extender.planner.planning_request import PlanningRequest, can_be_planned
+from kompakt_extender.planner.waiting_status import BEYOND_LIMITS
+from kompakt_extender.views import JobView, PodView
+
+
+class Unplannable(NamedTuple):
+    """A gang that core need not be asked about: why, for its status."""
+
+    job: JobView
+    record: Record
+    reason: str
+    message: str
+    mark: SeenVersions
+
+
+class _Turn(NamedTuple):
+    """A gang that can be planned: what is known of it, and what it may see."""
+
+    job: JobView
+    record: Record
+    pods: Sequence[PodView]
+    snapshot: Snapshot
+    mark: SeenVersions
+
+
+class Nomination:
+    """Reads jobs and ledger; changes nothing."""
+
+    def __init__(self, ledger: GpuLedger, jobs: Jobs, policy: ClusterPolicy) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._policy = policy
+
+    def waits(self, uid: str) -> bool:
+        """Whether the gang is whole and holds no plan; one whose plan was withdrawn waits once no bind is under way."""
+        job = self._jobs.views[uid]
+        record, pods = self._jobs.record(job), self._jobs.members(job)
+        if not job.ours or job.attempt == 0 or record.state is State.RELEASED:
+            return False
+        if record.state is State.WITHDRAWN:
+            return replannable(job, pods) and not self._ledger.binds_any(pods)
+        return can_be_planned(job, record, pods)
+
+    def next_request(self, uid: str, cycle: PlanningCycle) -> PlanningRequest | Unplannable | None:
+        """What to plan for one gang; None where nothing has changed since it was last rejected, and no timer has run out."""
+        turn, tried = self._turn(uid, cycle), self._jobs.states[uid].result
+        if turn is None or (tried is not None and tried.stands(turn.mark, cycle.began.timestamp())):
+            return None
+        return self._request(turn, cycle)
+
+    def current_request(self, uid: str, cycle: PlanningCycle) -> PlanningRequest | Unplannable | None:
+        """The request as it stands now; None where there is nothing to plan."""
+        turn = self._turn(uid, cycle)
+        return None if turn is None else self._request(turn, cycle)
+
+    def _turn(self, uid: str, cycle: PlanningCycle) -> _Turn | None:
+        job = self._jobs.views[uid]
+        record, pods = self._jobs.record(job).without_expired(cycle.began), self._jobs.members(job)
+        if not can_be_planned(job, record, pods):
+            return None
+        snapshot, version = cycle.snapshot_for(uid, asks_with(pods))
+        return _Turn(job, record, pods, snapshot, self._mark(job, record, version))
+
+    def _mark(self, job: JobView, record: Record, version: int) -> SeenVersions:
+        known = self._jobs
+        return SeenVersions(
+            version,
+            self._ledger.machines_version,
+            job.resource_version,
+            len(record.excluded),
+            known.preemption_version,
+            known.limits.version,
+        )
+
+    def _request(self, turn: _Turn, cycle: PlanningCycle) -> PlanningRequest | Unplannable:
+        job, record, pods, _, mark = turn
+        if more := self._jobs.limits.beyond(job):
+            return Unplannable(job, record, BEYOND_LIMITS, more, mark)
+        try:
+            gang = gang_of(job, pods, record, cycle.began)
+        except InvalidInput as error:
+            return Unplannable(job, record, Reason.NEVER_FITS.value, str(error), mark)
+        return self._planning_request(turn, gang, cycle)
+
+    def _planning_request(self, turn: _Turn, gang: Gang, cycle: PlanningCycle) -> PlanningRequest:
+        (job, record, pods, snapshot, mark), now = turn, cycle.began
+        return PlanningRequest(
+            job,
+            record,
+            tuple(pods),
+            gang,
+            snapshot,
+            mark,
+            patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s),
+            since=timestamps.decode(record.placeable_since or timestamps.encode(now)).timestamp(),
+            asked_at=now.timestamp(),
+            overtaken=record.overtaken if self._ledger.reserved.counts_for in ("", job.uid) else 0,
+            asks_with=asks_with(pods),
+            priority=preempts_with(pods) if self._policy.preemption else None,
+        )
