@@ -1,7 +1,7 @@
 """The planner: which gang gets its places, when, and what is written about it. docs/planner.md has the tables.
 
-loop: when each job is due, and the steps of a cycle: cycle (snapshot), nomination, planning_queue (order), decision, validation,
-commit; scheduling_attempt does the last three for one gang. transitions: the phases of a gang. released_gangs: gangs that were
-released already. preemption, plain_pods: victims for a gang of higher priority. pending_writes: the writes under way.
-planning_request, waiting_status: what is asked and what is reported, as plain values.
+loop: when each job is due, and the steps of a cycle: reconciliation, then cycle (snapshot), nomination, planning_queue (order),
+decision, validation, commit; scheduling_attempt does the last three for one gang. transitions: the phases of a gang.
+released_gangs: gangs that were released already. preemption, plain_pods: victims for a gang of higher priority. pending_writes: the
+writes under way. planning_request, waiting_status: what is asked and what is reported, as plain values.
 """

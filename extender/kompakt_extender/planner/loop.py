@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
-from kompakt_core.contract import timestamps
 from kompakt_core.contract.scheduling_record import State
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
 from kompakt_extender.gang_state import GangState
-from kompakt_extender.gangs import plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
@@ -30,6 +28,7 @@ from kompakt_extender.planner.plain_pods import PlainPods
 from kompakt_extender.planner.planning_queue import PlanningQueue
 from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.preemption import PreemptionPlanner
+from kompakt_extender.planner.reconciliation import Reconciliation
 from kompakt_extender.planner.released_gangs import ReleasedGangs
 from kompakt_extender.planner.scheduling_attempt import SchedulingAttempt, ThreadRunner
 from kompakt_extender.planner.transitions import Transitions
@@ -72,6 +71,7 @@ class Planner:
         self._released = ReleasedGangs(ledger, jobs, self._writes, metrics, clock, steady, moves)
         self._plain = PlainPods(ledger, releaser, metrics, clock, bare=policy.bare_pods)
         self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake, self._plain, moves)
+        self._reconciliation = Reconciliation(ledger, jobs, self._writes, self._released, self._preempting, moves, clock)
         self._queue = PlanningQueue(ledger, jobs)
         self._nomination = Nomination(ledger, jobs, policy)
         self._committer = Committer(jobs, self._writes, self._preempting, moves, self._queue, metrics, clock)
@@ -145,7 +145,7 @@ class Planner:
         due = self._jobs.due()
         for uid in due:
             if not self._writes.resting(uid):
-                self._guarded(self._reconcile, uid)
+                self._guarded(self._reconciliation.reconcile, uid)
         return due
 
     def _snapshot(self) -> PlanningCycle:
@@ -173,10 +173,8 @@ class Planner:
 
     async def _attempt(self, uid: str, cycle: PlanningCycle) -> bool:
         """Steps 4 to 6. False: the result came too late, and those behind would get what the gang is planned for again."""
-        request = self._guarded(lambda uid: self._nomination.next_request(uid, cycle), uid)
-        if isinstance(request, Unplannable):
-            self._committer.reject(request)
-        if not isinstance(request, PlanningRequest):
+        request = self._guarded(lambda uid: self._next_request(uid, cycle), uid)
+        if request is None:
             return True
         gang = self._jobs.states[uid]
         gang.shown = cycle.limits
@@ -189,6 +187,14 @@ class Planner:
         if gang.record.victims:
             gang.shown += (self._ledger.cluster_view(),)  # what it holds now, others must not get should it be planned anew
         return gang.late == 0
+
+    def _next_request(self, uid: str, cycle: PlanningCycle) -> PlanningRequest | None:
+        """None where core need not be asked; why stands written then."""
+        request = self._nomination.next_request(uid, cycle)
+        if isinstance(request, Unplannable):
+            self._committer.reject(request)
+            return None
+        return request
 
     def _guarded(self, act: Callable[[str], _T], uid: str) -> _T | None:
         """One job that we stumble over must not stop the others."""
@@ -219,30 +225,3 @@ class Planner:
     def exclude(self, job_uid: str, node: NodeName, reason: str) -> None:
         """A node failed a pod of this job before any container started: leave it out of the next plans."""
         self._released.exclude(job_uid, node, reason)
-
-    def _reconcile(self, uid: str) -> None:
-        """Go on with what is under way for this gang."""
-        job, gang = self._jobs.views[uid], self._jobs.states[uid]
-        self._writes.drop_unwritten(gang)
-        gang.shown = ()
-        record = gang.record
-        pods = self._jobs.members(job)
-        complete = plannable(job, pods) or replannable(job, pods)
-        if job.uid == self._ledger.reserved.counts_for and not complete:
-            self._transitions.unreserve_counts(gang)
-        goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
-        self._preempting.settle(job, record, waits=goes_on and complete)
-        if self._preempting.write_request(job, record):
-            return
-        if not job.ours or job.suspended or job.finished or job.attempt == 0:
-            self._jobs.rest(uid)
-            return
-        if record.attempt != job.attempt:
-            record = self._jobs.fresh(job, record)
-            self._transitions.start(gang)
-        if record.state is State.RELEASED:
-            self._released.reconcile(job, record, pods)
-        elif record.state is State.WITHDRAWN:
-            self._released.reconcile_withdrawn(job, record, pods)
-        elif complete:
-            self._jobs.complete(job, record, timestamps.encode(self._clock()))

@@ -1,0 +1,62 @@
+"""What goes on for a gang before a cycle plans anything: reservations that fall, requests to victims, releases, withdrawals."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from kompakt_core.contract import timestamps
+from kompakt_core.contract.scheduling_record import State
+from kompakt_extender.gangs import plannable, replannable
+from kompakt_extender.jobs import Jobs
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.preemption import PreemptionPlanner
+from kompakt_extender.planner.released_gangs import ReleasedGangs
+from kompakt_extender.planner.transitions import Transitions
+
+
+class Reconciliation:
+    """Of one gang at a time, none of which is being written about."""
+
+    def __init__(
+        self,
+        ledger: GpuLedger,
+        jobs: Jobs,
+        writes: PendingWrites,
+        released: ReleasedGangs,
+        preempting: PreemptionPlanner,
+        transitions: Transitions,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._writes = writes
+        self._released = released
+        self._preempting = preempting
+        self._transitions = transitions
+        self._clock = clock
+
+    def reconcile(self, uid: str) -> None:
+        """Go on with what is under way for this gang."""
+        job, gang = self._jobs.views[uid], self._jobs.states[uid]
+        self._writes.drop_unwritten(gang)
+        gang.shown = ()
+        record, pods = gang.record, self._jobs.members(job)
+        complete = plannable(job, pods) or replannable(job, pods)
+        if job.uid == self._ledger.reserved.counts_for and not complete:
+            self._transitions.unreserve_counts(gang)
+        goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
+        self._preempting.settle(job, record, waits=goes_on and complete)
+        if self._preempting.write_request(job, record):
+            return
+        if not job.ours or job.suspended or job.finished or job.attempt == 0:
+            self._jobs.rest(uid)
+            return
+        if record.attempt != job.attempt:
+            record = self._jobs.fresh(job, record)
+            self._transitions.start(gang)
+        if record.state is State.RELEASED:
+            self._released.reconcile(job, record, pods)
+        elif record.state is State.WITHDRAWN:
+            self._released.reconcile_withdrawn(job, record, pods)
+        elif complete:
+            self._jobs.complete(job, record, timestamps.encode(self._clock()))
