@@ -36,6 +36,7 @@ class LeaseObserver:
     duration: int = DEFAULT_DURATION_SECONDS
     seen_at: float = 0.0
     quiet_until: float = 0.0  # writes of a holder that gave the Lease up early may be under way until then
+    transitions: int = 0  # client-go counts one whenever the holder becomes another one; giving the Lease up is none
 
     def observe(self, spec: LeaseSpec | None, now: float) -> "LeaseObserver":
         """The next state after seeing the Lease's spec (None: there is none); only a renewal moves `seen_at`."""
@@ -44,7 +45,8 @@ class LeaseObserver:
         holder, renewed = spec.holder_identity or "", spec.renew_time or ""
         same = holder == self.holder and renewed == self.renewed
         duration = spec.lease_duration_seconds or DEFAULT_DURATION_SECONDS
-        return LeaseObserver(holder, renewed, duration, self.seen_at if same else now, self._quiet(holder, now))
+        seen_at, quiet = self.seen_at if same else now, self._quiet(holder, now)
+        return LeaseObserver(holder, renewed, duration, seen_at, quiet, spec.lease_transitions or 0)
 
     def _quiet(self, holder: str, now: float) -> float:
         """A holder that ends in order gives its Lease up at once, with perhaps a write still on its way: leave it time."""
@@ -59,6 +61,15 @@ class LeaseObserver:
         """May who runs beside the holder `<identity>_<uuid>` decide at this moment?"""
         mine = self.holder.startswith(f"{identity}_")
         return mine and now >= self.quiet_until and now - self.seen_at < self.patience
+
+    def only(self, identity: str, since: "LeaseObserver") -> bool:
+        """Whether nobody but who runs beside `<identity>_<uuid>` can have held the Lease since that was seen.
+
+        Readings in between may have been missed: a holder that nobody saw has left a transition (LeaseTransitions of client-go's
+        leaderelection). A Lease that is gone or made anew begins at 0, and counts as somebody else's.
+        """
+        ours = not self.holder or self.holder.startswith(f"{identity}_")
+        return ours and self.transitions - since.transitions == (self.holder not in ("", since.holder))
 
     @property
     def patience(self) -> float:

@@ -222,7 +222,7 @@ class Binder:
                 self._ledger.remove_pod(pod.uid)
                 return
             except NotSent:
-                return  # whoever decides now finds out by itself
+                pass  # the Lease is nobody's now
             except TryLater as error:
                 _LOG.warning("outcome of binding %s/%s still unknown: %s", args.namespace, args.name, error)
             else:

@@ -52,6 +52,8 @@ class LeaderGate:
         self._policy = policy
         self._tenancy = LeaseObserver()
         self._session: LeaderSession | None = None
+        self._since = self._tenancy  # the Lease as it was when it was last known to have stayed ours
+        self._was_active = False
         self._lease_listed = False
         self._watcher: Watcher[Lease] | None = None
 
@@ -99,16 +101,29 @@ class LeaderGate:
         self._decide()
 
     def _decide(self) -> None:
-        """Begin or end a leader session; called when the Lease changes and by the clock, since a silent Lease is no event."""
+        """Called when the Lease changes and by the clock, since a silent Lease is no event.
+
+        A session ends only when somebody else may have decided since it began. Until then it keeps what it knows, and decides
+        nothing while the Lease is nobody's.
+        """
         active = self._active()
+        if active != self._was_active:
+            self._was_active = active
+            _LOG.log(*self._turned(active))
         self._metrics.active.set(active)
+        if self._session is not None and not self._tenancy.only(self._identity, self._since):
+            _LOG.warning("somebody else may have held the scheduler's Lease; everything is to be read anew")
+            self._end()
+        self._since = self._tenancy
         if active and self._session is None:
-            _LOG.info("active: %s holds the scheduler's Lease", self._tenancy.holder)
             self._session = LeaderSession(self._api, self._metrics, self._active, self._levels, self._policy, left=self._restored)
             self._session.start()
-        elif not active and self._session is not None:
-            _LOG.warning("inactive: %s", self._tenancy.why_not(self._identity, time.monotonic()))
-            self._end()
+
+    def _turned(self, active: bool) -> tuple[int, str]:
+        """What the log says, and how urgently."""
+        if active:
+            return logging.INFO, f"active: {self._tenancy.holder} holds the scheduler's Lease"
+        return logging.WARNING, f"inactive: {self._tenancy.why_not(self._identity, time.monotonic())}"
 
     def _end(self) -> None:
         """What the session knew goes with it: it is cyclic and was passed over by all collections, and a next one needs the room.
@@ -152,7 +167,7 @@ class LeaderGate:
 
     def states(self) -> Mapping[NodeName, NodeState]:
         session = self._session
-        return {} if session is None or session.missing else session.ledger.snapshot().nodes
+        return {} if session is None or session.missing or not self._active() else session.ledger.snapshot().nodes
 
     @property
     def trouble(self) -> str:

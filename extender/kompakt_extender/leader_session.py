@@ -1,4 +1,7 @@
-"""The time during which this process decides: it begins with one consistent list of everything and leaves nothing behind."""
+"""The time during which nobody else decides: it begins with one consistent list of everything and leaves nothing behind.
+
+While the Lease is nobody's, nothing is decided, and what is known is kept up to date.
+"""
 
 import asyncio
 import logging
@@ -57,9 +60,9 @@ class LeaderSession:
         self.ledger, self.jobs = GpuLedger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs)
         writer = Writer(api, may_write)
-        self.retries = Retries(self.answers, self.ledger, writer, utc_now)
+        self.retries = Retries(self.answers, self.ledger, writer, utc_now, may_write=may_write)
         releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod))
-        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy)
+        self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy, may_decide=may_write)
         decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics)
         self.queries = Queries(self.ledger, self.jobs, decisions, utc_now)
         self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, note=decisions.note)

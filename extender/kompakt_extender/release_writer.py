@@ -93,7 +93,7 @@ class ReleaseWriter:
             pause = min(pause * 2, LONGEST_PAUSE)
             try:
                 answer = await self._writer.send("GET", path)
-            except TryLater:
+            except (TryLater, NotSent):  # not known either while the Lease is nobody's
                 continue
             if answer.status == 404:
                 return WriteOutcome.CONFLICT

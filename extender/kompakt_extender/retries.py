@@ -64,9 +64,12 @@ class Retries:
         writer: Sender,
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`may_write`: nothing is annotated while that says no."""
         self._answers, self._ledger, self._writer = answers, ledger, writer
-        self._now, self._clock = now, clock
+        self._now, self._clock, self._may_write = now, clock, may_write
         self._rejected: dict[str, _Rejected] = {}  # by uid; the one looked at last stands last
         self._unasked: dict[str, None] = {}  # uids of pods that waited when this began, and that nobody has asked about since
         self._unasked_since = 0.0
@@ -99,7 +102,8 @@ class Retries:
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             try:
-                await self.run_round()
+                if self._may_write():
+                    await self.run_round()
             except Exception:
                 _LOG.exception("rejected pods were not looked at")
 

@@ -58,13 +58,17 @@ class Planner:
         in_thread: ThreadRunner = asyncio.to_thread,
         steady: Callable[[], float] = time.monotonic,
         impossible: Callable[[str], None] | None = None,
+        may_decide: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`steady` counts seconds by a clock that nobody sets; `impossible`: see Transitions."""
+        """`steady` counts seconds by a clock that nobody sets; `impossible`: see Transitions. No cycle begins while `may_decide`
+        says no.
+        """
         self._ledger = ledger
         self._jobs = jobs
         self._metrics = metrics
         self._clock = clock
         self._may_preempt = policy.preemption
+        self._may_decide = may_decide
         self._wake = asyncio.Event()
         self._transitions = moves = Transitions(ledger, metrics, impossible)
         self._writes = PendingWrites(ledger, jobs, releaser, metrics, clock, self.wake, moves)
@@ -113,6 +117,9 @@ class Planner:
                 pass
             await asyncio.sleep(_BATCH_SECONDS)
             self._wake.clear()
+            if not self._may_decide():
+                self._released.be_patient_anew()  # nobody binds meanwhile
+                continue
             start = time.perf_counter()
             await self.run_cycle()
             self._metrics.plan_seconds.observe(time.perf_counter() - start)

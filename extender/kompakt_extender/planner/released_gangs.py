@@ -100,6 +100,11 @@ class ReleasedGangs:
             gang.unbound = Unbound(released_at, self._steady())
         return gang.unbound.since
 
+    def be_patient_anew(self) -> None:
+        """Every plan that is unbound now has all its time before it."""
+        for gang in self._jobs.states.values():
+            gang.unbound = None
+
     def _withdraw(self, job: JobView, record: Record, message: str, unbound: Sequence[PodView], nodes: list[NodeName]) -> None:
         until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
         withdrawn = replace(

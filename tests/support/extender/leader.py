@@ -20,6 +20,7 @@ from kompakt_extender.planner.loop import Planner
 from kompakt_extender.rejections import binding_result
 from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.wire import BindingArgs
+from kompakt_extender.writer import NotSent
 from tests.support.extender.world import World
 
 T = TypeVar("T")
@@ -184,6 +185,19 @@ def slow_to_write(leader: Leader, name: str) -> asyncio.Event:
 
     leader.world.send = send_slowly  # type: ignore[method-assign]
     return heard
+
+
+def may_not_read(leader: Leader, times: int) -> None:
+    """The Lease is nobody's while it would read the next so many times."""
+    left, send = [None] * times, leader.world.send
+
+    async def send_or_not(method: str, path: str, **more: Any) -> Answer:
+        if method == "GET" and left:
+            left.pop()
+            raise NotSent("the scheduler beside this process no longer holds its Lease")
+        return await send(method, path, **more)
+
+    leader.world.send = send_or_not  # type: ignore[method-assign]
 
 
 async def _no_pause(seconds: float) -> None:

@@ -1,6 +1,8 @@
 """Only the process beside the Lease's holder decides, and only while the Lease is renewed."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kompakt_client.elector import DURATION
 from kompakt_client.lease import MARGIN_SECONDS, LeaseObserver, LeaseSpec
@@ -77,3 +79,51 @@ def test_a_lease_is_free_when_unheld_own_or_unchanged_for_its_duration(holder: s
 def test_a_renewed_lease_counts_from_its_renewal_on_our_own_clock() -> None:
     seen = LeaseObserver().observe(lease("other", "t1"), 0.0).observe(lease("other", "t2"), 14.0)
     assert not seen.free_for("me", 20.0, DURATION)
+
+
+HOLDERS = st.lists(st.sampled_from(["", "pod-a_1", "pod-a_2", "pod-b_1"]), min_size=1, max_size=12)
+
+
+@settings(max_examples=500)
+@given(holders=HOLDERS, seen=st.lists(st.booleans(), min_size=12, max_size=12))
+def test_only_those_beside_us_held_a_lease_if_so_it_seems(holders: list[str], seen: list[bool]) -> None:
+    """Whatever was missed: transitions are counted as client-go does."""
+    since = LeaseObserver().observe(LeaseSpec("pod-a_1"), 0.0)
+    holder, transitions, ours = "pod-a_1", 0, True
+    for at, (one, shown) in enumerate(zip(holders, seen, strict=False), 1):
+        transitions += one not in ("", holder)
+        holder, ours = one, ours and not one.startswith("pod-b_")
+        if shown:
+            now = since.observe(LeaseSpec(holder, lease_transitions=transitions), float(at))
+            if not now.only("pod-a", since):
+                return
+            assert ours, f"{holders[:at]}"
+            since = now
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "only"),
+    [
+        (LeaseSpec("pod-a_1", lease_transitions=4), LeaseSpec("pod-a_1", lease_transitions=4), True),
+        (LeaseSpec("pod-a_1", lease_transitions=4), LeaseSpec("", lease_transitions=4), True),
+        (LeaseSpec("pod-a_1", lease_transitions=4), LeaseSpec("pod-a_2", lease_transitions=5), True),
+        (LeaseSpec("", lease_transitions=4), LeaseSpec("pod-a_2", lease_transitions=5), True),
+        (LeaseSpec("pod-a_1", lease_transitions=4), LeaseSpec("pod-b_1", lease_transitions=5), False),
+        (LeaseSpec("pod-a_1", lease_transitions=4), LeaseSpec("pod-a_2", lease_transitions=6), False),
+        (LeaseSpec("pod-a_1", lease_transitions=4), LeaseSpec("pod-a_2", lease_transitions=0), False),
+        (LeaseSpec("pod-a_1", lease_transitions=4), None, False),
+    ],
+    ids=[
+        "the same holder",
+        "given up",
+        "the next process beside us",
+        "the same after it was given up",
+        "another one",
+        "another one in between",
+        "a Lease made anew",
+        "no Lease",
+    ],
+)
+def test_whether_others_can_have_held_it(then: LeaseSpec, now: LeaseSpec | None, only: bool) -> None:
+    since = LeaseObserver().observe(then, 0.0)
+    assert since.observe(now, 1.0).only("pod-a", since) is only

@@ -10,7 +10,7 @@ from kompakt_core import contract as c
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.topology.machines import machine
 from kompakt_extender.ledger import ClaimSource
-from tests.support.extender.leader import Leader
+from tests.support.extender.leader import Leader, may_not_read
 from tests.support.extender.world import pod
 
 RING = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
@@ -79,6 +79,17 @@ async def test_what_a_bind_that_fails_holds(
             await asyncio.sleep(0)
     assert (taken(leader, "n0"), taken(leader, "n1"), leader.ledger.unknown_binds) == (*held, held[0] // 4)
     leader.binder.stop()
+
+
+async def test_what_became_of_a_bind_is_read_though_the_lease_was_nobodys_meanwhile(leader: Leader) -> None:
+    leader.add_pod(pod("p", 4))
+    leader.world.outcomes.append("lost")
+    may_not_read(leader, 3)
+    assert "not known" in await leader.bind("p", "n0")
+    leader.world.delete_pod("p")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (taken(leader, "n0"), leader.ledger.unknown_binds) == (0, 0)
 
 
 async def test_a_pod_our_watch_has_not_shown_yet_is_read(leader: Leader) -> None:

@@ -1,8 +1,10 @@
 """Following the Lease against a real HTTP server: deciding begins with one list of everything and ends with the Lease."""
 
 import asyncio
+import gc
 import json
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.leader_gate import LeaderGate
 from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.planner.loop import Planner
 from kompakt_extender.verbs import Inactive
 from kompakt_extender.wire import ExtenderArgs, decode_args
 
@@ -30,6 +33,7 @@ class Server:
     def __init__(self) -> None:
         self.holder: str | None = None  # None: there is no Lease; "": nobody holds it
         self.version = 1
+        self.transitions = 0
         self.changes: queue.Queue[str | None] = queue.Queue()  # holders; None: the watch ends
         self.listed: list[str] = []
         self.items: dict[str, list[dict[str, Any]]] = {}  # by kind
@@ -45,7 +49,12 @@ class Server:
         return [
             {
                 "metadata": meta,
-                "spec": {"holderIdentity": self.holder, "leaseDurationSeconds": 15, "renewTime": str(self.version)},
+                "spec": {
+                    "holderIdentity": self.holder,
+                    "leaseDurationSeconds": 15,
+                    "renewTime": str(self.version),
+                    "leaseTransitions": self.transitions,
+                },
             }
         ]
 
@@ -57,6 +66,7 @@ class Server:
             holder = self.holder
         if holder is None:
             return False
+        self.transitions += holder not in ("", self.holder)  # as client-go counts them
         self.holder, self.version = holder, self.version + 1
         return True
 
@@ -154,6 +164,105 @@ async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_leas
         await following
 
 
+async def test_what_is_known_outlives_a_hundred_losses_of_a_lease_that_nobody_else_held(
+    server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kube-scheduler beside it ends and is started again, under another name each time."""
+    monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)
+    state, api = server
+    state.holder = "pod-a_0"
+    state.items["pods"] = [a_pod(number) for number in range(100)]
+    gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+    following = asyncio.create_task(gate.run())
+    await answers(gate, "serves")
+    session = gate._session
+    before = blocks()
+    for number in range(1, 101):
+        state.changes.put("")
+        await answers(gate, "nobody holds")
+        state.changes.put(f"pod-a_{number}")
+        await answers(gate, "serves")
+    assert gate._session is session
+    assert {kind: state.listed.count(kind) for kind in ("pods", "nodes", "trainingjobs")} == {
+        "pods": 1,
+        "nodes": 1,
+        "trainingjobs": 1,
+    }
+    assert blocks() <= 1.1 * before
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+
+
+async def test_somebody_who_held_the_lease_unseen_ends_what_is_known(
+    server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)
+    state, api = server
+    state.holder = "pod-a_1"
+    gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+    following = asyncio.create_task(gate.run())
+    await answers(gate, "serves")
+    session = gate._session
+    state.transitions += 1
+    state.changes.put("pod-a_2")
+    async with asyncio.timeout(20):
+        while gate._session is session:
+            await asyncio.sleep(0.005)
+    await answers(gate, "serves")
+    assert state.listed.count("pods") == 2
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+
+
+async def test_nothing_is_planned_while_the_lease_is_nobodys(
+    server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)
+    cycles: list[bool] = []
+    state, api = server
+    gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
+
+    async def run_cycle(planner: Planner) -> None:
+        cycles.append(gate._active())
+
+    monkeypatch.setattr(Planner, "run_cycle", run_cycle)
+    state.holder = "pod-a_1"
+    following = asyncio.create_task(gate.run())
+    await answers(gate, "serves")
+    assert gate._session is not None
+    planner = gate._session.planner
+    for holder in ("", "pod-a_2"):
+        state.changes.put(holder)
+        await answers(gate, "serves" if holder else "nobody holds")
+        before = len(cycles)
+        planner.wake()
+        if holder:
+            async with asyncio.timeout(20):
+                while len(cycles) == before:
+                    await asyncio.sleep(0.005)
+        else:
+            await asyncio.sleep(0.1)
+            assert len(cycles) == before
+    assert all(cycles)
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+
+
+def a_pod(number: int) -> dict[str, Any]:
+    meta = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}"}
+    container = {"resources": {"requests": {"kompakt.dev/gpu": "1"}}}
+    return {"metadata": meta, "spec": {"schedulerName": "kompakt-scheduler", "containers": [container]}}
+
+
+def blocks() -> int:
+    """Blocks of memory that Python has given out."""
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
 async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kompakt_extender.leader_gate.FORGET_SECONDS", 0.1)
     monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)  # the quiet time after a Lease was given up
@@ -165,8 +274,8 @@ async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api
     assert state.listed.count("pods") == 1
     assert gate._session is not None
     first = weakref.ref(gate._session.ledger)
-    state.changes.put("")
-    await answers(gate, "nobody holds")
+    state.changes.put("pod-b_1")
+    await answers(gate, "held by pod-b_1")
     async with asyncio.timeout(20):
         while first() is not None:  # what the first session knew is forgotten
             await asyncio.sleep(0.005)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from kompakt_core import contract as c
-from tests.support.extender.leader import Leader, gates
+from tests.support.extender.leader import Leader, gates, may_not_read
 from tests.support.extender.world import worker
 
 
@@ -95,6 +95,17 @@ async def test_a_status_write_that_surely_did_not_happen_is_sent_again(outcomes:
     leader.world.arrive_late()
     await leader.settle()
     assert json.dumps(leader.scheduling("j")) == plan, "of two equal writes one succeeds"
+
+
+@pytest.mark.parametrize("outcome", ["unheard", "lost"])
+async def test_what_became_of_a_plan_is_read_though_the_lease_was_nobodys_meanwhile(outcome: str, leader: Leader) -> None:
+    leader.world.add_gang("j", 2, 4)
+    leader.world.outcomes.append(outcome)
+    may_not_read(leader, 3)
+    leader.see()
+    await asyncio.wait_for(leader.plan(), 5)
+    assert leader.scheduling("j")["state"] == "Released"
+    assert gates(leader.world, "j-worker-1-a1") == []
 
 
 async def test_a_new_leader_finishes_a_half_released_gang_as_written(leader: Leader) -> None:
