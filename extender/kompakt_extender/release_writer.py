@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
+from kompakt_client.lease import WRITE_SECONDS
 from kompakt_client.requests import APPLY, JSON_PATCH, Answer
 from kompakt_core import contract
 from kompakt_core.contract import scheduling_record
@@ -24,6 +26,9 @@ from kompakt_extender.writer import NotSent, Pause, Sender
 
 _LOG = logging.getLogger(__name__)
 LONGEST_PAUSE = 5.0  # seconds
+TRIED_SECONDS = 60.0  # a write that has no good answer for so long is not sent again
+# An API server ends a request after a minute (--request-timeout of kube-apiserver): a write sent before that arrives no more.
+LATE_SECONDS = 60.0 + WRITE_SECONDS
 _JOBS = f"/apis/{contract.API_VERSION}/namespaces"
 
 
@@ -33,6 +38,7 @@ class WriteOutcome(StrEnum):
     DONE = "done"
     CONFLICT = "conflict"  # surely not done: somebody changed the job first, or it is gone
     REFUSED = "refused"  # the API server will not have it
+    GIVEN_UP = "given up"  # surely not done, after many tries
 
 
 class Eviction(StrEnum):
@@ -47,8 +53,17 @@ class Eviction(StrEnum):
 class ReleaseWriter:
     """Writes plans."""
 
-    def __init__(self, writer: Sender, seen: Callable[[PodView], None], *, pause: Pause = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        writer: Sender,
+        seen: Callable[[PodView], None],
+        *,
+        pause: Pause = asyncio.sleep,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`steady` counts seconds by a clock that nobody sets."""
         self._writer = writer
+        self._steady = steady
         self._events = EvictionEvents(writer)
         self._seen = seen  # a patched pod, before the watch shows it
         self._pause = pause
@@ -57,13 +72,14 @@ class ReleaseWriter:
         """Apply status.scheduling and Placed. An unknown outcome is resolved by reading the job.
 
         Where the job stands there unchanged the same write is sent again: it carries the job's version, so that of the two
-        at most one succeeds.
+        at most one succeeds. Not for ever: a webhook that always fails must not hold the GPUs of a plan.
         """
         path = f"{_JOBS}/{job.namespace}/{contract.JOB_PLURAL}/{job.name}"
         query = {"fieldManager": contract.PLANNER_MANAGER, "force": "true"}
         body = records.status_apply(job, record, now)
-        pause, unheard = 0.2, False
+        pause, unheard, last_begins = 0.2, False, self._steady() + TRIED_SECONDS
         while True:
+            last = self._steady() >= last_begins
             try:
                 answer = await self._writer.send("PATCH", f"{path}/status", body=body, query=query, content_type=APPLY)
             except TryLater as error:
@@ -74,9 +90,9 @@ class ReleaseWriter:
                 if not (unheard and answer.status == 409):  # else the one that nobody heard of may have been first
                     return self._refused(job, answer)
             unheard = True
-            known = await self._find_out(path, job, record, pause)
-            if known is not None:
-                return known
+            known = await self._find_out(path, job, record, pause, self._steady() + LATE_SECONDS if last else 0.0)
+            if known is not None or last:
+                return known or WriteOutcome.GIVEN_UP
             pause = min(pause * 2, LONGEST_PAUSE)
 
     @staticmethod
@@ -86,8 +102,8 @@ class ReleaseWriter:
         _LOG.error("%s/%s: status refused: %s", job.namespace, job.name, answer.message)
         return WriteOutcome.REFUSED
 
-    async def _find_out(self, path: str, job: JobView, record: Record, pause: float) -> WriteOutcome | None:
-        """What became of the write; None where the job stands there as before it."""
+    async def _find_out(self, path: str, job: JobView, record: Record, pause: float, until: float) -> WriteOutcome | None:
+        """What became of the write; None where the job stands there as before it, then at least."""
         while True:
             await self._pause(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -109,7 +125,10 @@ class ReleaseWriter:
             if same:
                 return WriteOutcome.DONE
             # Our write carried the old version: where that has passed, it can no longer succeed.
-            return WriteOutcome.CONFLICT if found.metadata.resource_version != job.resource_version else None
+            if found.metadata.resource_version != job.resource_version:
+                return WriteOutcome.CONFLICT
+            if self._steady() >= until:
+                return None
 
     async def release(self, record: Record, pods: Sequence[PodView]) -> None:
         """Remove gates and write the plan on these pods; whatever fails is seen in the next round."""

@@ -129,7 +129,7 @@ class PendingWrites:
     async def _release(self, job: JobView, record: Record, gang: GangState) -> None:
         """First the job's status, and only after its answer the gates."""
         outcome = await self._write(job, record, gang)
-        if outcome is WriteOutcome.REFUSED:
+        if outcome in (WriteOutcome.REFUSED, WriteOutcome.GIVEN_UP):
             self._transitions.drop_plan(gang)
         if outcome is not WriteOutcome.DONE or not self._jobs.knows(gang):
             return

@@ -38,7 +38,8 @@ class Leader:
         self.answers = Answers(self.ledger, self.jobs)
         self.readers = world.readers
         self.metrics = metrics = ExtenderMetrics()
-        releaser = ReleaseWriter(world, lambda pod: self.handlers.see_pod(pod), pause=_no_pause)
+        seconds = lambda: self._clock().timestamp()  # noqa: E731
+        releaser = ReleaseWriter(world, lambda pod: self.handlers.see_pod(pod), pause=_no_pause, steady=seconds)
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core plans
         self._wrong: list[BaseException] = []  # what they raised: the planner survives it as it survives any bug, no test may
         self.stepped = 0.0  # how far the machine's clock was set forward, in seconds
@@ -51,7 +52,7 @@ class Leader:
             LEVEL_LABELS,
             policy,
             in_thread=self._in_thread,
-            steady=lambda: self._clock().timestamp(),
+            steady=seconds,
             impossible=self._impossible,
         )
         self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)

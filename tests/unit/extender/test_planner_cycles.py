@@ -1,7 +1,9 @@
 """All gangs of a cycle are planned on one view, in their order: what becomes free meanwhile is shown to all in the next one."""
 
+import asyncio
 import itertools
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,11 +12,13 @@ from hypothesis import strategies as st
 
 from kompakt_client.requests import Answer
 from kompakt_core import contract as c
+from kompakt_core.errors import TryLater
 from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Taint
 from kompakt_core.topology.machines import machine
 from kompakt_extender.planner.cycle import no_better
 from kompakt_extender.planner.loop import LATE_AT_MOST
+from kompakt_extender.release_writer import LATE_SECONDS, LONGEST_PAUSE, TRIED_SECONDS
 from tests.support.extender.leader import Leader, on_nodes
 from tests.support.extender.preempting import urgent
 from tests.support.extender.racks import occupy, vacate
@@ -115,6 +119,32 @@ async def test_a_gang_that_nothing_can_be_written_about_does_not_stop_the_others
 
     leader.world.send = refuse  # type: ignore[method-assign]
     await leader.settle()
+    assert states(leader, "high", "low") == [None, "Released"]
+
+
+async def test_a_plan_whose_write_always_fails_does_not_hold_its_gpus_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another team's webhook answers 500, say."""
+    leader = on_nodes(1)
+    two_gangs(leader)
+    send, tried = leader.world.send, list[datetime]()
+
+    async def fail(method: str, path: str, **more: Any) -> Answer:
+        if method == "PATCH" and path.endswith("/high/status"):
+            tried.append(leader.now)
+            raise TryLater("the API server answers 500", 0.0)
+        return await send(method, path, **more)
+
+    async def pause(seconds: float) -> None:
+        leader.wait(seconds)
+
+    monkeypatch.setattr(leader.world, "send", fail)
+    monkeypatch.setattr(leader.planner._writes._releaser, "_pause", pause)
+    leader.see()
+    began = leader.now
+    await asyncio.wait_for(leader.plan(), 5)
+    assert tried[-1] - began < timedelta(seconds=TRIED_SECONDS + LONGEST_PAUSE)
+    assert leader.now - tried[-1] >= timedelta(seconds=LATE_SECONDS)  # it cannot arrive any more
+    await asyncio.wait_for(leader.settle(), 5)
     assert states(leader, "high", "low") == [None, "Released"]
 
 
