@@ -28,6 +28,7 @@ class Jobs:
         self._pods: dict[str, dict[PodUid, PodView]] = {}
         self._members: dict[str, tuple[int, Sequence[PodView]]] = {}  # by uid: an attempt and its living pods; until one changes
         self._attention: dict[str, None] = {}  # ordered set
+        self._touched: dict[str, None] = {}  # likewise: since somebody asked
         self.preemption_version = 0  # how often anything changed that tells whether a job may be ended, and from when on
 
     def set_job(self, job: JobView) -> None:
@@ -87,7 +88,12 @@ class Jobs:
     def touch(self, uid: str) -> None:
         """The job is due in the next cycle."""
         if uid in self.views:
-            self._attention[uid] = None
+            self._attention[uid] = self._touched[uid] = None
+
+    def touched(self) -> list[str]:
+        """Jobs that were touched since this was last asked."""
+        found, self._touched = [uid for uid in self._touched if uid in self.views], {}
+        return found
 
     def rest(self, uid: str) -> None:
         """The job needs nothing until it or one of its pods changes."""

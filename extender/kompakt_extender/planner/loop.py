@@ -140,15 +140,18 @@ class Planner:
         """Go on with what is under way, then plan the gangs that wait. docs/planner.md says what each step may rely on."""
         due = self._reconcile_all()
         cycle = self._snapshot()
-        for uid in self._order(self._nominate(due)):
+        self._order(self._nominate(due))
+        while (uid := self._queue.next_turn()) is not None:
             if not self._writes.resting(uid):
                 if not await self._attempt(uid, cycle):
                     break
+                self._let_urgent_in()
             elif self._writes.unsettled(uid) and uid in self._jobs.states:
                 cycle.limit(self._jobs.states[uid].shown)
 
     def _reconcile_all(self) -> list[str]:
         """The gangs that are due; what is under way for them goes on."""
+        self._jobs.touched()
         due = self._jobs.due()
         for uid in due:
             if not self._writes.resting(uid):
@@ -173,10 +176,20 @@ class Planner:
         gang = self._jobs.states.get(uid)
         return gang is not None and bool(gang.shown) and gang.record.state is not State.RELEASED
 
-    def _order(self, waiting: list[str]) -> list[str]:
+    def _order(self, waiting: list[str]) -> None:
         """Step 3: by priority, then by how long they wait."""
-        self._queue.uids = queue = sorted(waiting, key=self._queue.place)
-        return queue
+        self._queue.begin(waiting)
+
+    def _let_urgent_in(self) -> None:
+        """Steps 2 and 3 for gangs that came since the cycle began, and go before some that are left: a cycle may be long.
+
+        They see no more than the others, so nobody whose turn is over loses anything to them.
+        """
+        for uid in self._jobs.touched():
+            if self._queue.may_come_in(uid) and not self._writes.resting(uid):
+                self._guarded(self._reconciliation.reconcile, uid)
+                if not self._writes.resting(uid) and self._guarded(self._nomination.waits, uid):
+                    self._queue.let_in(uid)
 
     async def _attempt(self, uid: str, cycle: PlanningCycle) -> bool:
         """Steps 4 to 6. False: the result came too late, and those behind would get what the gang is planned for again."""

@@ -1,5 +1,6 @@
 """Step 3 of a cycle, order: the gangs that wait, and how many that come after each of them were placed before it."""
 
+from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 
 from kompakt_core.placement.fit import selected
@@ -21,6 +22,34 @@ class PlanningQueue:
         self._ledger = ledger
         self._jobs = jobs
         self.uids: list[str] = []
+        self._left: list[str] = []  # whose turn comes in this cycle
+        self._places: dict[str, PlaceInQueue] = {}  # of all that have or had a turn in this cycle, gone meanwhile or not
+        self._most = 0  # turns that a cycle may have
+
+    def begin(self, waiting: Iterable[str]) -> None:
+        """A cycle begins: these wait."""
+        self._places = {uid: self.place(uid) for uid in waiting}
+        self.uids = sorted(self._places, key=self._places.__getitem__)
+        self._left, self._most = list(self.uids), 2 * len(self.uids)
+
+    def next_turn(self) -> str | None:
+        """Who is planned next in this cycle; None at its end."""
+        return self._left.pop(0) if self._left else None
+
+    def may_come_in(self, uid: str) -> bool:
+        """Whether a gang that has come since the cycle began may still have a turn in it.
+
+        As many as were there at first, so that those whose turn is over come again some time.
+        """
+        return uid not in self._places and bool(self._left) and len(self._places) < self._most
+
+    def let_in(self, uid: str) -> None:
+        """It waits now; its turn comes in this cycle if it is before others that are left."""
+        place = self.place(uid)
+        if place < self._places[self._left[-1]]:
+            self._places[uid] = place
+            insort(self.uids, uid, key=self._places.__getitem__)
+            insort(self._left, uid, key=self._places.__getitem__)
 
     def passed_by_gang(self, placed: PlanningRequest, plan: Plan) -> None:
         """It was placed, and passes every gang that stands before it in the queue."""

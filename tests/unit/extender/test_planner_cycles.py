@@ -33,6 +33,10 @@ SCENARIOS = {
         1 s; 1 pod leaves n0; meanwhile node n1 is added -> high Released; low Waiting""",
     "who loses its node while it is planned comes again before those behind it": f"""n0 n1
         {TWO}; meanwhile n0 turns -> high Released; low Waiting""",
+    "who comes while another one is planned goes before those of lower priority that are left": f"""n0 n1
+        {TWO}; meanwhile urgent comes 2x4 @2000 -> high Released; urgent Released; low Waiting""",
+    "and not before those of the same priority, who wait longer": f"""n0 n1
+        {TWO}; meanwhile tardy comes 2x4 -> high Released; low Released; tardy Waiting""",
     "whichever node that is": f"n0 n1 / {TWO}; meanwhile n1 turns -> high Released; low Waiting",
     "gangs of equal priority keep their order too": """n0 / 8 pods on n0; first comes 2x4
         1 s; second comes 2x4; 1 pod leaves n0; meanwhile 7 pods leave n0 from 1 -> first Released; second Waiting""",
@@ -146,6 +150,21 @@ async def test_a_plan_whose_write_always_fails_does_not_hold_its_gpus_for_ever(m
     assert leader.now - tried[-1] >= timedelta(seconds=LATE_SECONDS)  # it cannot arrive any more
     await asyncio.wait_for(leader.settle(), 5)
     assert states(leader, "high", "low") == [None, "Released"]
+
+
+async def test_a_job_that_goes_while_an_urgent_one_comes_stops_nobody() -> None:
+    """It was the last one left in the cycle."""
+    leader = on_nodes(2)
+    two_gangs(leader)
+
+    def happen() -> None:
+        leader.world.news.append(("jobs", "uid-low", None))
+        urgent(leader, "urgent")
+        leader.see()
+
+    leader.meanwhile.append(happen)
+    await leader.settle()
+    assert states(leader, "high", "urgent") == ["Released", "Released"]
 
 
 GRAPH = machine("dgx1-v100")
