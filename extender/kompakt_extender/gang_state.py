@@ -5,7 +5,7 @@ What the cluster shows of a job and its pods stands in `Jobs`; what GPUs are cla
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
 
 from kompakt_core.contract.scheduling_record import Record, State, Victim
@@ -31,32 +31,49 @@ class SeenVersions(NamedTuple):
     """Equal where nothing has changed that a gang's result depends on."""
 
     ledger: int
+    freed: int  # GpuLedger.freed_version
     machines: int  # GpuLedger.machines_version
     job: str  # its resourceVersion
     excluded: int  # nodes left out
     preemption: int  # Jobs.preemption_version
     limits: int
+    overtaken: bool  # so often that GPUs are reserved for it
 
-    def of_machines(self) -> "SeenVersions":
-        """What "it never fits" depends on: neither on who has GPUs nor on who may be ended."""
-        return self._replace(ledger=0, preemption=0)
+    def that_matter(self, depends: "Depends") -> "SeenVersions":
+        """The same without what such a result does not depend on."""
+        match depends:
+            case Depends.MACHINES:
+                return self._replace(ledger=0, freed=0, preemption=0, overtaken=False)
+            case Depends.ROOM:
+                return self._replace(ledger=0, preemption=0)
+            case Depends.ALL:
+                return self
+
+
+class Depends(Enum):
+    """What can make a result another one."""
+
+    ALL = auto()
+    ROOM = auto()  # more of it: what others take makes nothing fit, and nobody below runs who could end
+    MACHINES = auto()  # whoever has their GPUs
 
 
 class AttemptResult(NamedTuple):
-    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never.
-
-    `never_fits`: its result is about the machines, whoever has their GPUs.
-    """
+    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never."""
 
     mark: SeenVersions
     ends: float | None = None
-    never_fits: bool = False
+    depends: Depends = Depends.ALL
+
+    def stands_but_for_room(self, mark: SeenVersions) -> bool:
+        """Whether planning once more could bring another result only because more has become free."""
+        seen = self.mark.that_matter(Depends.ROOM)._replace(freed=mark.freed)
+        return self.depends is Depends.ROOM and self.ends is None and seen == mark.that_matter(Depends.ROOM)
 
     def stands(self, mark: SeenVersions, now: float) -> bool:
         """Whether planning once more would bring the same."""
-        seen = self.mark.of_machines() if self.never_fits else self.mark
-        sees = mark.of_machines() if self.never_fits else mark
-        return seen == sees and (self.ends is None or self.ends > now)
+        same = self.mark.that_matter(self.depends) == mark.that_matter(self.depends)
+        return same and (self.ends is None or self.ends > now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ as held + GPUs of binds whose outcome is not known yet + unhealthy GPUs. Everyth
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
@@ -15,7 +16,7 @@ from kompakt_core import contract
 from kompakt_core.ids import GpuMask, GpuUuid, NodeName, PodUid, mask_of
 from kompakt_core.placement.model import NodeState, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.cluster_view import ClusterView
+from kompakt_extender.cluster_view import ClusterView, gives_more
 from kompakt_extender.node_rules import NAME_FIELD
 from kompakt_extender.reservations import Reservations, lowest_free, with_taken
 from kompakt_extender.views import NodeView, PodView, TopologyView
@@ -107,6 +108,11 @@ def accounted(pod: PodView, known: Iterable[str]) -> bool:
     return len(pod.written_gpus) == pod.gpus and set(pod.written_gpus) <= set(known)
 
 
+def _counts(pod: PodView) -> bool:
+    """Whether it has GPUs, or may come to have some."""
+    return bool(pod.gpus) and not pod.finished
+
+
 class GpuLedger:
     """Nodes, pods, topologies and claims, indexed by node; states are computed when asked for and kept until touched."""
 
@@ -118,14 +124,18 @@ class GpuLedger:
         self._claims: dict[NodeName, dict[tuple[PodUid, ClaimSource], Claim]] = {}
         self._claims_of: dict[PodUid, dict[ClaimSource, list[NodeName]]] = {}
         self._states: dict[NodeName, NodeState] = {}
+        self._bares: dict[NodeName, NodeState] = {}  # with nothing hidden
+        self._free: Counter[int] = Counter()  # as ClusterView.free
         self._dirty: set[NodeName] = set()
+        self._priorities: Counter[int] = Counter()  # of unfinished pods that ask for GPUs
         self._watchers: list[set[NodeName]] = []
         self._changes: dict[NodeName, asyncio.Event] = {}
         self._withdrawn: set[PodUid] = set()
         self._gone: dict[PodUid, None] = {}  # in order; a uid never comes back
         self.reserved = Reservations()
-        self._cluster_view = ClusterView(-1, {}, {}, self.reserved)
+        self._cluster_view = ClusterView(-1, 0, {}, {}, self.reserved, {})
         self.version = 0
+        self.freed_version = 0  # how often a node was seen to have more to give than before, or another reservation hid it
         self.machines_version = 0  # how often a node or a link graph came, changed or went
 
     # What is seen in the cluster
@@ -168,6 +178,7 @@ class GpuLedger:
             return True
         self._forget(pod.uid)
         self.pods[pod.uid] = pod
+        self._priorities[pod.priority] += _counts(pod)
         if pod.node is not None or pod.finished:
             self.drop_claims(pod.uid)
         else:
@@ -243,6 +254,7 @@ class GpuLedger:
         """
         touched = {*self.reserved.counts, *gpus}
         self.reserved = self.reserved.with_counts(job_uid, gpus, priority)
+        self.freed_version += 1
         for name in touched:
             self._touch(name)
 
@@ -257,6 +269,7 @@ class GpuLedger:
         """
         self.unreserve_gpus(job_uid)
         self.reserved = self.reserved.with_gpus(job_uid, gpus, priority)
+        self.freed_version += 1
         for name in gpus:
             self._touch(name)
 
@@ -264,8 +277,13 @@ class GpuLedger:
         """No exact GPUs are reserved for this job any longer."""
         touched = self.reserved.nodes_of(job_uid)
         self.reserved = self.reserved.without_gpus(job_uid)
+        self.freed_version += 1
         for name in touched:
             self._touch(name)
+
+    def any_below(self, priority: int) -> bool:
+        """Whether any unfinished pod of lower priority asks for GPUs, wherever it stands."""
+        return any(count and one < priority for one, count in self._priorities.items())
 
     @property
     def unknown_binds(self) -> int:
@@ -329,7 +347,9 @@ class GpuLedger:
         if self._cluster_view.version != self.version:
             found = ((name, self._bare(name, self.claims_on(name))) for name in self.reserved.nodes)
             bare = {name: state for name, state in found if state is not None}
-            self._cluster_view = ClusterView(self.version, dict(self._states), bare, self.reserved)
+            self._cluster_view = ClusterView(
+                self.version, self.freed_version, dict(self._states), bare, self.reserved, +self._free
+            )
         return self._cluster_view
 
     def snapshot(self, job_uid: str = "", priority: int | None = None) -> Snapshot:
@@ -364,6 +384,8 @@ class GpuLedger:
 
     def _forget(self, uid: PodUid) -> None:
         old = self.pods.get(uid)
+        if old is not None:
+            self._priorities[old.priority] -= _counts(old)
         if old is not None and old.node is not None and uid in self._bound.get(old.node, {}):
             del self._bound[old.node][uid]
             self._touch(old.node)
@@ -380,11 +402,22 @@ class GpuLedger:
         for name in tuple(self._dirty):
             self._dirty.discard(name)
             state = self._bare(name, self.claims_on(name))
+            self._note(name, state)
             if state is None:
                 self._states.pop(name, None)
             else:
                 self._states[name] = self.reserved.hide_all(state)
         self._dirty.clear()  # or it stays slow to look through once it was large
+
+    def _note(self, name: NodeName, state: NodeState | None) -> None:
+        """What a node has to give, with nothing hidden, beside what it had."""
+        before = self._bares.pop(name, None)
+        self.freed_version += gives_more(before, state)
+        if before is not None:
+            self._free[before.free.bit_count()] -= 1
+        if state is not None:
+            self._bares[name] = state
+            self._free[state.free.bit_count()] += 1
 
     def _bare(self, name: NodeName, claims: tuple[Claim, ...]) -> NodeState | None:
         """A node without any reservation hidden."""

@@ -81,8 +81,8 @@ class Committer:
             case v.LetCountsFall():
                 self._let_fall(now)
                 return False
-            case v.Reject(reason, message, ends, never_fits):
-                self._reject(now.job, now.record, reason, message, AttemptResult(then.mark, ends, never_fits))
+            case v.Reject(reason, message, ends, depends):
+                self._reject(now.job, now.record, reason, message, AttemptResult(then.mark, ends, depends))
         return True
 
     def reject(self, one: Unplannable) -> None:

@@ -7,12 +7,21 @@ else a gang would get what one above it was asked too early to see, and have to 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Snapshot
-from kompakt_extender.cluster_view import ClusterView
+from kompakt_extender.cluster_view import ClusterView, comparable
 from kompakt_extender.gang_state import ClusterViews
 from kompakt_extender.ledger import GpuLedger
+
+
+class SeenNodes(NamedTuple):
+    """What a job sees of the nodes, and of which versions of the ledger that is: GpuLedger's `version` and `freed_version`."""
+
+    snapshot: Snapshot
+    version: int
+    freed: int
 
 
 class PlanningCycle:
@@ -30,15 +39,15 @@ class PlanningCycle:
         """A gang is passed over that was shown this and whose turn comes again: the others see no more than it did."""
         self.limits += tuple(one for one in limits if all(one is not other for other in self.limits))
 
-    def snapshot_for(self, job_uid: str, priority: int) -> tuple[Snapshot, int]:
-        """The nodes as this job may see them, and the ledger's version that this shows."""
+    def snapshot_for(self, job_uid: str, priority: int) -> SeenNodes:
+        """The nodes as this job may see them."""
         now = self._ledger.cluster_view()
-        states, version = now.seen_by(job_uid, priority), now.version
+        states, version, freed = now.seen_by(job_uid, priority), now.version, now.freed
         for limit in self.limits:
             fewer = states if limit is now else no_better(limit.seen_by(job_uid, priority), states)
             if fewer is not states:
-                states, version = fewer, min(version, limit.version)
-        return Snapshot(states), version
+                states, version, freed = fewer, min(version, limit.version), min(freed, limit.freed)
+        return SeenNodes(Snapshot(states), version, freed)
 
 
 def no_better(then: Mapping[NodeName, NodeState], now: Mapping[NodeName, NodeState]) -> Mapping[NodeName, NodeState]:
@@ -49,7 +58,7 @@ def no_better(then: Mapping[NodeName, NodeState], now: Mapping[NodeName, NodeSta
 
 
 def _no_better(then: NodeState | None, now: NodeState) -> NodeState:
-    if then is None or not _comparable(then, now):
+    if then is None or not comparable(then, now):
         return replace(now, taken=now.taken if now.graph is None else now.graph.all_gpus, free_pods=0)
     return replace(
         now,
@@ -57,15 +66,4 @@ def _no_better(then: NodeState | None, now: NodeState) -> NodeState:
         free_cpu_millis=min(then.free_cpu_millis, now.free_cpu_millis),
         free_memory_bytes=min(then.free_memory_bytes, now.free_memory_bytes),
         free_pods=min(then.free_pods, now.free_pods),
-    )
-
-
-def _comparable(then: NodeState, now: NodeState) -> bool:
-    """Whether the node differs in nothing but what is free on it."""
-    return now == replace(
-        then,
-        taken=now.taken,
-        free_cpu_millis=now.free_cpu_millis,
-        free_memory_bytes=now.free_memory_bytes,
-        free_pods=now.free_pods,
     )

@@ -24,12 +24,13 @@ class LowerGangs(NamedTuple):
 
 class GangDecision(NamedTuple):
     """`result`: for the gang among those that run. `others`: who could end for it, or from when on (None = nobody); `kept`: why
-    some may not.
+    some may not. `nobody_below`: there is no pod that it could have ended, now or later.
     """
 
     result: PlanningResult
     others: PreemptionPlan | NotBefore | None = None
     kept: str = ""
+    nobody_below: bool = False
 
     @property
     def may_end_at(self) -> float | None:

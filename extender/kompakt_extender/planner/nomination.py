@@ -11,12 +11,13 @@ from kompakt_core.contract import timestamps
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Gang, Reason, Snapshot
+from kompakt_extender.cluster_view import may_hold
 from kompakt_extender.consolidation import ClusterPolicy, patience_of
-from kompakt_extender.gang_state import SeenVersions
+from kompakt_extender.gang_state import AttemptResult, SeenVersions
 from kompakt_extender.gangs import asks_with, gang_of, preempts_with, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
-from kompakt_extender.planner.cycle import PlanningCycle
+from kompakt_extender.planner.cycle import PlanningCycle, SeenNodes
 from kompakt_extender.planner.planning_request import PlanningRequest, can_be_planned
 from kompakt_extender.planner.waiting_status import BEYOND_LIMITS
 from kompakt_extender.views import JobView, PodView
@@ -63,9 +64,25 @@ class Nomination:
     def next_request(self, uid: str, cycle: PlanningCycle) -> PlanningRequest | Unplannable | None:
         """What to plan for one gang; None where nothing has changed since it was last rejected, and no timer has run out."""
         turn, tried = self._turn(uid, cycle), self._jobs.states[uid].result
-        if turn is None or (tried is not None and tried.stands(turn.mark, cycle.began.timestamp())):
+        if turn is None or (tried is not None and self._stands(tried, turn, cycle)):
             return None
         return self._request(turn, cycle)
+
+    def _stands(self, tried: AttemptResult, turn: _Turn, cycle: PlanningCycle) -> bool:
+        if tried.stands(turn.mark, cycle.began.timestamp()):
+            return True
+        return tried.stands_but_for_room(turn.mark) and not (
+            self._may_end_others(turn.pods) or may_hold(self._ledger.cluster_view().free, [pod.gpus for pod in turn.pods])
+        )
+
+    def _may_end_others(self, pods: Sequence[PodView]) -> bool:
+        """Whether there is any pod of lower priority, if that is of use to this gang."""
+        priority = self._priority(pods)
+        return priority is not None and self._ledger.any_below(priority)
+
+    def _priority(self, pods: Sequence[PodView]) -> int | None:
+        """As PlanningRequest.priority."""
+        return preempts_with(pods) if self._policy.preemption else None
 
     def current_request(self, uid: str, cycle: PlanningCycle) -> PlanningRequest | Unplannable | None:
         """The request as it stands now; None where there is nothing to plan."""
@@ -77,19 +94,25 @@ class Nomination:
         record, pods = self._jobs.record(job).without_expired(cycle.began), self._jobs.members(job)
         if not can_be_planned(job, record, pods):
             return None
-        snapshot, version = cycle.snapshot_for(uid, asks_with(pods))
-        return _Turn(job, record, pods, snapshot, self._mark(job, record, version))
+        seen = cycle.snapshot_for(uid, asks_with(pods))
+        return _Turn(job, record, pods, seen.snapshot, self._mark(job, record, seen))
 
-    def _mark(self, job: JobView, record: Record, version: int) -> SeenVersions:
+    def _mark(self, job: JobView, record: Record, seen: SeenNodes) -> SeenVersions:
         known = self._jobs
         return SeenVersions(
-            version,
+            seen.version,
+            seen.freed,
             self._ledger.machines_version,
             job.resource_version,
             len(record.excluded),
             known.preemption_version,
             known.limits.version,
+            self._overtaken(job, record) >= self._policy.overtaken_at_most,
         )
+
+    def _overtaken(self, job: JobView, record: Record) -> int:
+        """As it counts now: GPUs are reserved by count for one gang at a time."""
+        return record.overtaken if self._ledger.reserved.counts_for in ("", job.uid) else 0
 
     def _request(self, turn: _Turn, cycle: PlanningCycle) -> PlanningRequest | Unplannable:
         job, record, pods, _, mark = turn
@@ -113,7 +136,7 @@ class Nomination:
             patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s),
             since=timestamps.decode(record.placeable_since or timestamps.encode(now)).timestamp(),
             asked_at=now.timestamp(),
-            overtaken=record.overtaken if self._ledger.reserved.counts_for in ("", job.uid) else 0,
+            overtaken=self._overtaken(job, record),
             asks_with=asks_with(pods),
-            priority=preempts_with(pods) if self._policy.preemption else None,
+            priority=self._priority(pods),
         )

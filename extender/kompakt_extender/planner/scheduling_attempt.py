@@ -72,7 +72,8 @@ class SchedulingAttempt:
         result = await self._in_thread(lambda: decide(request, self._levels))
         lower = self._lower(request) if wants_others_ended(request, result) else LowerGangs()
         if not lower.may_end:
-            return GangDecision(result, kept=lower.kept)
+            nobody = request.priority is None or not self._ledger.any_below(request.priority)
+            return GangDecision(result, kept=lower.kept, nobody_below=nobody)
         others = await self._in_thread(lambda: decide_who_ends(request, result, lower.may_end, self._levels))
         return GangDecision(result, others, lower.kept)
 

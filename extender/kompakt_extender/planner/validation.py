@@ -13,7 +13,7 @@ from kompakt_core.ids import JobUid, NodeName
 from kompakt_core.placement.model import Plan, Reason, Rejection
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
 from kompakt_core.policy.preempt import PreemptionPlan, RunningGang, freed
-from kompakt_extender.gang_state import CountedReservation
+from kompakt_extender.gang_state import CountedReservation, Depends
 from kompakt_extender.gangs import waiting_message
 from kompakt_extender.planner.decision import GangDecision
 from kompakt_extender.planner.planning_request import PlanningRequest, same_gang, same_machines, stands
@@ -90,12 +90,12 @@ class LetCountsFall(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """It has no place; `reason` and `message` are written. `never_fits`: as in AttemptResult."""
+    """It has no place; `reason` and `message` are written. `ends`, `depends`: as in AttemptResult."""
 
     reason: str
     message: str
     ends: float | None = None
-    never_fits: bool = False
+    depends: Depends = Depends.ALL
 
 
 Outcome = (
@@ -142,13 +142,20 @@ def _rejected(then: PlanningRequest, result: Rejection, decision: GangDecision, 
         if not same_machines(then, present.now):
             return PlanAgain()
         if present.awaits_reports:
-            return Reject(State.WAITING.value, NOT_ALL_REPORTED, decision.may_end_at, never_fits=True)
+            return Reject(State.WAITING.value, NOT_ALL_REPORTED, decision.may_end_at, Depends.MACHINES)
     message = waiting_message(result, then.gang, kept=_some_kept(then, present))
     if decision.may_end_at is not None:
         message = from_then_on(message, decision.may_end_at)
     message = f"{message}; {decision.kept}" if decision.kept else message
     reason = State.WAITING.value if result.reason is Reason.DOES_NOT_FIT_NOW else result.reason.value
-    return Reject(reason, message, decision.may_end_at, result.reason is Reason.NEVER_FITS)
+    return Reject(reason, message, decision.may_end_at, _depends(result, decision))
+
+
+def _depends(result: Rejection, decision: GangDecision) -> Depends:
+    if result.reason is Reason.NEVER_FITS:
+        return Depends.MACHINES
+    alone = result.reason is Reason.DOES_NOT_FIT_NOW and decision.nobody_below
+    return Depends.ROOM if alone else Depends.ALL
 
 
 def _some_kept(then: PlanningRequest, present: Present) -> bool:

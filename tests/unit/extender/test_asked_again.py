@@ -5,6 +5,8 @@ import pytest
 from kompakt_core.policy import place_or_wait as core
 from kompakt_extender.planner import decision, nomination
 from tests.support.extender.leader import Leader, on_nodes
+from tests.support.extender.scenario import played
+from tests.support.extender.world import pod
 
 
 @pytest.fixture
@@ -37,7 +39,6 @@ async def test_whose_gpus_are_taken_is_nothing_to_a_gang_that_never_fits(asked: 
     leader = await crowded()
     asked.clear()
     await leader.place("small", workers=1, gpus=1)
-    assert set(asked) == {"uid-small", "uid-waits"}
     leader.world.finish_pod("runs-worker-0-a1")
     await leader.settle()
     assert "uid-large" not in asked
@@ -68,3 +69,52 @@ async def test_nothing_is_asked_while_nothing_changes(asked: list[str], monkeypa
     asked.clear()
     await leader.plan()
     assert asked == built == []
+
+
+async def test_what_others_take_is_nothing_to_a_gang_that_waits_for_room(asked: list[str]) -> None:
+    leader = await crowded()
+    asked.clear()
+    await leader.place("small", workers=1, gpus=1)
+    assert leader.scheduling("small")["state"] == "Released"
+    await leader.bind("small-worker-0-a1", leader.annotations("small-worker-0-a1")["kompakt.dev/planned-node"])
+    leader.world.add_pod(pod("plain", 1))
+    await leader.settle()
+    assert set(asked) == {"uid-small"}
+
+
+@pytest.mark.parametrize("how", ["ends", "fails"])
+async def test_what_others_leave_is_everything_to_it(asked: list[str], how: str) -> None:
+    leader = await crowded()
+    asked.clear()
+    if how == "ends":
+        leader.world.finish_pod("runs-worker-0-a1")
+    else:
+        leader.world.delete_pod("runs-worker-0-a1")
+    await leader.settle()
+    assert leader.scheduling("waits")["state"] == "Released"
+
+
+async def test_room_that_is_too_small_is_nothing_to_it(asked: list[str]) -> None:
+    """Two nodes of 8 GPUs would hold it; 15 free GPUs do not."""
+    leader = await crowded()
+    leader.add_pod(pod("one", 1))
+    runs_on = leader.annotations("runs-worker-0-a1")["kompakt.dev/planned-node"]
+    assert await leader.bind("one", "n1" if runs_on == "n0" else "n0") == ""
+    asked.clear()
+    leader.world.finish_pod("runs-worker-0-a1")
+    await leader.settle()
+    assert "uid-waits" not in asked
+    leader.world.finish_pod("one")
+    await leader.settle()
+    assert leader.scheduling("waits")["state"] == "Released"
+
+
+async def test_a_gang_is_asked_about_once_it_was_overtaken_too_often(asked: list[str]) -> None:
+    """GPUs are reserved for it then, and nothing else has changed for it."""
+    leader = await played("n0 n1 with fixed 1\n 2 pods on n0; waits comes 1x8 Fixed; more comes 2x8 Fixed")
+    assert leader.scheduling("more")["state"] == "Waiting"
+    asked.clear()
+    leader.world.add_gang("small", 1, 1, namespace="others")
+    await leader.settle()
+    assert leader.scheduling("small")["state"] == "Released"
+    assert leader.scheduling("more")["state"] == "Reserved"

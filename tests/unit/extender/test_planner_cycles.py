@@ -16,6 +16,7 @@ from kompakt_core.errors import TryLater
 from kompakt_core.ids import GpuMask, NodeName
 from kompakt_core.placement.model import NodeState, Taint
 from kompakt_core.topology.machines import machine
+from kompakt_extender.cluster_view import comparable, gives_more
 from kompakt_extender.planner.cycle import no_better
 from kompakt_extender.planner.loop import LATE_AT_MOST
 from kompakt_extender.release_writer import LATE_SECONDS, LONGEST_PAUSE, TRIED_SECONDS
@@ -180,6 +181,15 @@ STATES = st.builds(
     free_memory_bytes=st.integers(0, 3),
     free_pods=st.integers(0, 3),
 )
+
+
+@given(then=st.none() | STATES, now=STATES)
+def test_a_node_gives_more_where_a_cycle_would_hide_that(then: NodeState | None, now: NodeState) -> None:
+    before = {} if then is None else {NodeName("n"): then}
+    hidden = no_better(before, {NodeName("n"): now})[NodeName("n")] != now
+    assert gives_more(then, now) or not hidden
+    if then is not None and comparable(then, now):
+        assert gives_more(then, now) == hidden
 
 
 @given(then=st.none() | STATES, now=STATES)

@@ -1,5 +1,6 @@
 """What of a decision holds by the time it arrives: pure, so each case is a value."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_core.placement.model import Level, Plan, Reason, Rejection, Snapshot
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
 from kompakt_core.policy.preempt import NotBefore
+from kompakt_extender.cluster_view import may_hold
+from kompakt_extender.gang_state import Depends
 from kompakt_extender.planner.decision import GangDecision, decide
 from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.validation import (
@@ -72,6 +75,19 @@ def test_a_plan_holds_exactly_as_long_as_none_of_its_gpus_is_taken(masks: dict[s
     assert found == (Place(plan) if free else PlanAgain(conflict=True))
 
 
+@given(
+    masks=st.fixed_dictionaries({"n0": st.integers(0, 255), "n1": st.integers(0, 255)}),
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 8)),
+)
+def test_where_a_gang_surely_has_no_room_core_finds_none(masks: dict[str, int], shape: tuple[int, int]) -> None:
+    one = with_taken(request(*shape), masks)
+    free = Counter(state.free.bit_count() for state in one.snapshot.nodes.values())
+    found = decide(one, LEVEL_LABELS)
+    assert may_hold(free, [worker.gpus for worker in one.gang.workers]) or isinstance(found, Rejection)
+    if isinstance(found, Rejection) and shape[0] * shape[1] <= 8:
+        assert not may_hold(free, [worker.gpus for worker in one.gang.workers])
+
+
 class Case(NamedTuple):
     """What was decided, what is so by now, and what follows."""
 
@@ -123,7 +139,7 @@ CASES = {
     "it has no place": Case(
         lambda one: GangDecision(REJECTED),
         present,
-        lambda found: isinstance(found, Reject) and (found.reason, found.never_fits) == ("Waiting", False),
+        lambda found: isinstance(found, Reject) and (found.reason, found.depends) == ("Waiting", Depends.ALL),
     ),
     "it has no place before others may end": Case(
         lambda one: GangDecision(REJECTED, NotBefore(4e9)),
@@ -133,12 +149,12 @@ CASES = {
     "it never fits": Case(
         lambda one: GangDecision(NEVER),
         present,
-        lambda found: isinstance(found, Reject) and (found.reason, found.never_fits) == ("NeverFits", True),
+        lambda found: isinstance(found, Reject) and (found.reason, found.depends) == ("NeverFits", Depends.MACHINES),
     ),
     "it never fits into what has reported": Case(
         lambda one: GangDecision(NEVER),
         lambda one: present(one, awaits_reports=True),
-        lambda found: found == Reject("Waiting", NOT_ALL_REPORTED, never_fits=True),
+        lambda found: found == Reject("Waiting", NOT_ALL_REPORTED, depends=Depends.MACHINES),
     ),
     "it never fits into machines that were others": Case(
         lambda one: GangDecision(NEVER), lambda one: present(one_node(one)), lambda found: found == PlanAgain()
