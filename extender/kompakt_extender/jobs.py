@@ -44,6 +44,7 @@ class Jobs:
         self.preemption_version += 1
         self.views.pop(uid, None)
         self.rest(uid)
+        self._touched.pop(uid, None)
         self._members.pop(uid, None)
         return self.states.pop(uid, None)
 
@@ -92,7 +93,7 @@ class Jobs:
 
     def touched(self) -> list[str]:
         """Jobs that were touched since this was last asked."""
-        found, self._touched = [uid for uid in self._touched if uid in self.views], {}
+        found, self._touched = list(self._touched), {}
         return found
 
     def rest(self, uid: str) -> None:

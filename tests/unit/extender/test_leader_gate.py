@@ -7,7 +7,8 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -120,6 +121,16 @@ def server() -> Iterator[tuple[Server, ApiClient]]:
     listening.server_close()
 
 
+@asynccontextmanager
+async def following(gate: LeaderGate) -> AsyncIterator[None]:
+    """The gate follows the Lease meanwhile."""
+    task = asyncio.create_task(gate.run())
+    yield
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 def args() -> ExtenderArgs:
     return decode_args(json.dumps({"Pod": ASKING, "NodeNames": ["n"]}).encode())
 
@@ -143,25 +154,22 @@ async def test_deciding_begins_after_everything_is_listed_and_ends_with_the_leas
 ) -> None:
     state, api = server
     gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
-    following = asyncio.create_task(gate.run())
-    await answers(gate, "nobody holds")
-    state.hold_back.clear()
-    state.changes.put("pod-a_1")
-    await answers(gate, "still reading the cluster")
-    assert "pods" in gate.trouble
-    assert gate.unfit == ""
-    monkeypatch.setattr("kompakt_extender.leader_session.STALLED_SECONDS", 0.0)
-    assert "does not answer about" in gate.unfit
-    assert "pods" in gate.unfit
-    state.hold_back.set()
-    await answers(gate, "serves")
-    assert {"pods", "nodes", "gputopologies", "trainingjobs"} <= set(state.listed)
-    assert gate.trouble == gate.stuck == gate.unfit == ""
-    state.changes.put("pod-b_1")
-    await answers(gate, "held by pod-b_1, not by pod-a")
-    following.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await following
+    async with following(gate):
+        await answers(gate, "nobody holds")
+        state.hold_back.clear()
+        state.changes.put("pod-a_1")
+        await answers(gate, "still reading the cluster")
+        assert "pods" in gate.trouble
+        assert gate.unfit == ""
+        monkeypatch.setattr("kompakt_extender.leader_session.STALLED_SECONDS", 0.0)
+        assert "does not answer about" in gate.unfit
+        assert "pods" in gate.unfit
+        state.hold_back.set()
+        await answers(gate, "serves")
+        assert {"pods", "nodes", "gputopologies", "trainingjobs"} <= set(state.listed)
+        assert gate.trouble == gate.stuck == gate.unfit == ""
+        state.changes.put("pod-b_1")
+        await answers(gate, "held by pod-b_1, not by pod-a")
 
 
 async def test_what_is_known_outlives_a_hundred_losses_of_a_lease_that_nobody_else_held(
@@ -173,25 +181,22 @@ async def test_what_is_known_outlives_a_hundred_losses_of_a_lease_that_nobody_el
     state.holder = "pod-a_0"
     state.items["pods"] = [a_pod(number) for number in range(100)]
     gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
-    following = asyncio.create_task(gate.run())
-    await answers(gate, "serves")
-    session = gate._session
-    before = blocks()
-    for number in range(1, 101):
-        state.changes.put("")
-        await answers(gate, "nobody holds")
-        state.changes.put(f"pod-a_{number}")
+    async with following(gate):
         await answers(gate, "serves")
-    assert gate._session is session
-    assert {kind: state.listed.count(kind) for kind in ("pods", "nodes", "trainingjobs")} == {
-        "pods": 1,
-        "nodes": 1,
-        "trainingjobs": 1,
-    }
-    assert blocks() <= 1.1 * before
-    following.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await following
+        session = gate._session
+        before = blocks()
+        for number in range(1, 101):
+            state.changes.put("")
+            await answers(gate, "nobody holds")
+            state.changes.put(f"pod-a_{number}")
+            await answers(gate, "serves")
+        assert gate._session is session
+        assert {kind: state.listed.count(kind) for kind in ("pods", "nodes", "trainingjobs")} == {
+            "pods": 1,
+            "nodes": 1,
+            "trainingjobs": 1,
+        }
+        assert blocks() <= 1.1 * before
 
 
 async def test_somebody_who_held_the_lease_unseen_ends_what_is_known(
@@ -201,19 +206,16 @@ async def test_somebody_who_held_the_lease_unseen_ends_what_is_known(
     state, api = server
     state.holder = "pod-a_1"
     gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
-    following = asyncio.create_task(gate.run())
-    await answers(gate, "serves")
-    session = gate._session
-    state.transitions += 1
-    state.changes.put("pod-a_2")
-    async with asyncio.timeout(20):
-        while gate._session is session:
-            await asyncio.sleep(0.005)
-    await answers(gate, "serves")
-    assert state.listed.count("pods") == 2
-    following.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await following
+    async with following(gate):
+        await answers(gate, "serves")
+        session = gate._session
+        state.transitions += 1
+        state.changes.put("pod-a_2")
+        async with asyncio.timeout(20):
+            while gate._session is session:
+                await asyncio.sleep(0.005)
+        await answers(gate, "serves")
+        assert state.listed.count("pods") == 2
 
 
 async def test_nothing_is_planned_while_the_lease_is_nobodys(
@@ -229,26 +231,23 @@ async def test_nothing_is_planned_while_the_lease_is_nobodys(
 
     monkeypatch.setattr(Planner, "run_cycle", run_cycle)
     state.holder = "pod-a_1"
-    following = asyncio.create_task(gate.run())
-    await answers(gate, "serves")
-    assert gate._session is not None
-    planner = gate._session.planner
-    for holder in ("", "pod-a_2"):
-        state.changes.put(holder)
-        await answers(gate, "serves" if holder else "nobody holds")
-        before = len(cycles)
-        planner.wake()
-        if holder:
-            async with asyncio.timeout(20):
-                while len(cycles) == before:
-                    await asyncio.sleep(0.005)
-        else:
-            await asyncio.sleep(0.1)
-            assert len(cycles) == before
-    assert all(cycles)
-    following.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await following
+    async with following(gate):
+        await answers(gate, "serves")
+        assert gate._session is not None
+        planner = gate._session.planner
+        for holder in ("", "pod-a_2"):
+            state.changes.put(holder)
+            await answers(gate, "serves" if holder else "nobody holds")
+            before = len(cycles)
+            planner.wake()
+            if holder:
+                async with asyncio.timeout(20):
+                    while len(cycles) == before:
+                        await asyncio.sleep(0.005)
+            else:
+                await asyncio.sleep(0.1)
+                assert len(cycles) == before
+        assert all(cycles)
 
 
 def a_pod(number: int) -> dict[str, Any]:
@@ -269,22 +268,19 @@ async def test_a_second_time_begins_with_a_second_list(server: tuple[Server, Api
     state, api = server
     state.holder = "pod-a_1"
     gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
-    following = asyncio.create_task(gate.run())
-    await answers(gate, "serves")
-    assert state.listed.count("pods") == 1
-    assert gate._session is not None
-    first = weakref.ref(gate._session.ledger)
-    state.changes.put("pod-b_1")
-    await answers(gate, "held by pod-b_1")
-    async with asyncio.timeout(20):
-        while first() is not None:  # what the first session knew is forgotten
-            await asyncio.sleep(0.005)
-    state.changes.put("pod-a_2")
-    await answers(gate, "serves")
-    assert state.listed.count("pods") == 2
-    following.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await following
+    async with following(gate):
+        await answers(gate, "serves")
+        assert state.listed.count("pods") == 1
+        assert gate._session is not None
+        first = weakref.ref(gate._session.ledger)
+        state.changes.put("pod-b_1")
+        await answers(gate, "held by pod-b_1")
+        async with asyncio.timeout(20):
+            while first() is not None:  # what the first session knew is forgotten
+                await asyncio.sleep(0.005)
+        state.changes.put("pod-a_2")
+        await answers(gate, "serves")
+        assert state.listed.count("pods") == 2
 
 
 async def test_a_bound_pod_that_cannot_be_read_is_known_to_hold_its_gpus(server: tuple[Server, ApiClient]) -> None:
@@ -293,13 +289,10 @@ async def test_a_bound_pod_that_cannot_be_read_is_known_to_hold_its_gpus(server:
     state.items["pods"] = [{"metadata": meta, "spec": {"nodeName": "n", "containers": 7}}]
     state.holder = "pod-a_1"
     gate = LeaderGate(api, "ns", "pod-a", ExtenderMetrics(), LEVEL_LABELS)
-    following = asyncio.create_task(gate.run())
-    await answers(gate, "serves")
-    assert gate._session is not None
-    assert [pod.written_gpus for pod in gate._session.ledger.bound_to(NodeName("n")).values()] == [("GPU-1",)]
-    following.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await following
+    async with following(gate):
+        await answers(gate, "serves")
+        assert gate._session is not None
+        assert [pod.written_gpus for pod in gate._session.ledger.bound_to(NodeName("n")).values()] == [("GPU-1",)]
 
 
 async def test_memory_is_given_back_after_everything_was_compared_once_more(
