@@ -68,7 +68,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_and_waited_for(running, unti
     folder.touch()
     running.start()
     until(lambda: running.plugin.waits_for().startswith("the lock of this node: "))
-    assert "cannot take the lock of this node, is kubelet's folder mounted writable?" in caplog.text
+    until(lambda: "cannot take the lock of this node, is kubelet's folder mounted writable?" in caplog.text)
     folder.unlink()
     until(lambda: running.plugin.waits_for() == "")
 
