@@ -1,0 +1,1 @@
+"""Work that takes long, in processes beside the one that serves the verbs."""

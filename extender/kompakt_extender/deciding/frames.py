@@ -1,0 +1,51 @@
+"""How the processes talk: frames of a length (8 bytes, big endian) and a pickle, over the child's standard input and output.
+
+Pickle is safe here: both ends are this program, and nobody else can open the two pipes.
+"""
+
+import pickle
+import struct
+from asyncio import StreamReader
+from typing import Any, BinaryIO, Final, NamedTuple
+
+_LENGTH: Final = struct.Struct(">Q")
+
+
+class Call(NamedTuple):
+    """One call. `number`: its answer bears the same."""
+
+    number: int
+    argument: Any
+
+
+class Reply(NamedTuple):
+    """What a call gave: a result, or the text of an error."""
+
+    number: int
+    result: Any = None
+    error: str = ""
+
+
+READY: Final = Reply(0)  # the child's first frame
+
+
+def pack(frame: Call | Reply) -> bytes:
+    """A frame as bytes."""
+    body = pickle.dumps(tuple(frame), pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(body)) + body
+
+
+async def read_reply(stream: StreamReader) -> Reply:
+    """The next reply. Raises asyncio.IncompleteReadError at the stream's end."""
+    (length,) = _LENGTH.unpack(await stream.readexactly(_LENGTH.size))
+    return Reply(*pickle.loads(await stream.readexactly(length)))
+
+
+def read_call(stream: BinaryIO) -> Call | None:
+    """The next call; None once the caller is gone."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    body = stream.read(length)
+    return Call(*pickle.loads(body)) if len(body) == length else None
