@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from kompakt_client import memory
@@ -49,8 +50,7 @@ def _step_back(niceness: int) -> None:
     """The serving process goes first, both with processors and with memory."""
     os.nice(niceness)
     with contextlib.suppress(OSError):  # where the kernel or the sandbox does not let us
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write(_FIRST_TO_GO)
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO, "ascii")
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ async def test_calls_are_answered_in_their_order_by_one_process(process):
 
 
 async def test_a_large_argument_arrives_whole(process):
-    many = [("node-%d" % n, n) for n in range(50_000)]
+    many = [(f"node-{n}", n) for n in range(50_000)]
     assert (await process.call(lambda fresh: many, LONG))[-1] == many
 
 
