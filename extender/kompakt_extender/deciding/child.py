@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from kompakt_client import memory
-from kompakt_extender.deciding.frames import READY, Call, Reply, pack, read_call
+from kompakt_extender.deciding.frames import READY, CallFrame, ReplyFrame, pack, read_call
 
 _LOG = logging.getLogger(__name__)
 _FIRST_TO_GO: Final = "1000"  # proc(5), oom_score_adj: when memory is short, this process ends, and not the one that serves
@@ -31,12 +31,12 @@ def serve(answer: Callable[[Any], Any], calls: BinaryIO, replies: BinaryIO) -> N
         replies.flush()
 
 
-def _reply(answer: Callable[[Any], Any], call: Call) -> Reply:
+def _reply(answer: Callable[[Any], Any], call: CallFrame) -> ReplyFrame:
     try:
-        return Reply(call.number, answer(call.argument))
+        return ReplyFrame(call.number, answer(call.argument))
     except Exception as error:
         _LOG.exception("call %d failed", call.number)
-        return Reply(call.number, error=f"{type(error).__name__}: {error}")
+        return ReplyFrame(call.number, error=f"{type(error).__name__}: {error}")
 
 
 def _take_output() -> BinaryIO:

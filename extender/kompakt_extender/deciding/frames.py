@@ -11,14 +11,14 @@ from typing import Any, BinaryIO, Final, NamedTuple
 _LENGTH: Final = struct.Struct(">Q")
 
 
-class Call(NamedTuple):
+class CallFrame(NamedTuple):
     """One call. `number`: its answer bears the same."""
 
     number: int
     argument: Any
 
 
-class Reply(NamedTuple):
+class ReplyFrame(NamedTuple):
     """What a call gave: a result, or the text of an error."""
 
     number: int
@@ -26,26 +26,26 @@ class Reply(NamedTuple):
     error: str = ""
 
 
-READY: Final = Reply(0)  # the child's first frame
+READY: Final = ReplyFrame(0)  # the child's first frame
 
 
-def pack(frame: Call | Reply) -> bytes:
+def pack(frame: CallFrame | ReplyFrame) -> bytes:
     """A frame as bytes."""
     body = pickle.dumps(tuple(frame), pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(body)) + body
 
 
-async def read_reply(stream: StreamReader) -> Reply:
+async def read_reply(stream: StreamReader) -> ReplyFrame:
     """The next reply. Raises asyncio.IncompleteReadError at the stream's end."""
     (length,) = _LENGTH.unpack(await stream.readexactly(_LENGTH.size))
-    return Reply(*pickle.loads(await stream.readexactly(length)))
+    return ReplyFrame(*pickle.loads(await stream.readexactly(length)))
 
 
-def read_call(stream: BinaryIO) -> Call | None:
+def read_call(stream: BinaryIO) -> CallFrame | None:
     """The next call; None once the caller is gone."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(head)
     body = stream.read(length)
-    return Call(*pickle.loads(body)) if len(body) == length else None
+    return CallFrame(*pickle.loads(body)) if len(body) == length else None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kompakt_core.errors import TryLater
-from kompakt_extender.deciding.frames import READY, Call, Reply, pack, read_reply
+from kompakt_extender.deciding.frames import READY, CallFrame, ReplyFrame, pack, read_reply
 
 _LOG = logging.getLogger(__name__)
 START_SECONDS: Final = 60.0  # it imports numpy, on a busy machine too
@@ -63,7 +63,7 @@ class DecidingProcess:
             self._number += 1
             try:
                 async with asyncio.timeout(seconds):
-                    reply = await self._exchange(process, Call(self._number, argument(fresh)))
+                    reply = await self._exchange(process, CallFrame(self._number, argument(fresh)))
             except TimeoutError:
                 await self._end(f"no answer within {seconds:g} s")
                 raise TookTooLong(f"no answer within {seconds:g} s", RETRY_SECONDS) from None
@@ -108,7 +108,7 @@ class DecidingProcess:
         _LOG.info("process %d answers calls of %s", process.pid, self._target)
         return process
 
-    async def _exchange(self, process: Process, call: Call) -> Reply:
+    async def _exchange(self, process: Process, call: CallFrame) -> ReplyFrame:
         frame = pack(call)
         assert process.stdin is not None
         for start in range(0, len(frame), _CHUNK):

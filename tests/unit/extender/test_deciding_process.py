@@ -7,7 +7,7 @@ import os
 import pytest
 
 from kompakt_extender.deciding.child import serve
-from kompakt_extender.deciding.frames import READY, Call, Reply, pack, read_reply
+from kompakt_extender.deciding.frames import READY, CallFrame, ReplyFrame, pack, read_reply
 from kompakt_extender.deciding.process import CallFailed, DecidingProcess, ProcessDied, TookTooLong
 
 pytestmark = pytest.mark.anyio
@@ -16,18 +16,21 @@ LONG = 60.0
 
 
 @pytest.fixture
-async def process():
-    ended = []
+def ended() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def process(ended):
     made = DecidingProcess(TOLD, ended=ended.append)
-    made.ended_why = ended
     yield made
     await made.stop()
 
 
-async def test_calls_are_answered_in_their_order_by_one_process(process):
+async def test_calls_are_answered_in_their_order_by_one_process(process, ended):
     answers = await asyncio.gather(*(process.call(lambda fresh, n=n: (n, fresh), LONG) for n in range(3)))
     assert answers[-1] == [(0, True), (1, False), (2, False)]
-    assert process.ended_why == []
+    assert ended == []
 
 
 async def test_a_large_argument_arrives_whole(process):
@@ -45,13 +48,13 @@ async def test_what_is_printed_spoils_no_answer(process):
     assert await process.call(lambda fresh: ("print", "hello"), LONG) == [("print", "hello")]
 
 
-async def test_a_call_that_takes_too_long_costs_the_process_and_no_other_call(process):
+async def test_a_call_that_takes_too_long_costs_the_process_and_no_other_call(process, ended):
     first = await process.call(lambda fresh: ("pid",), LONG)
     with pytest.raises(TookTooLong, match=r"no answer within 0.2 s"):
         await process.call(lambda fresh: ("sleep", 600), 0.2)
     assert await process.call(lambda fresh: fresh, LONG) == [True]
     assert not os.path.exists(f"/proc/{first}")
-    assert len(process.ended_why) == 1
+    assert len(ended) == 1
 
 
 async def test_one_that_dies_within_a_call_is_replaced(process):
@@ -109,9 +112,9 @@ async def test_the_process_goes_last_with_processors_and_first_when_memory_is_sh
 
 async def test_the_child_ends_when_its_caller_is_gone_within_a_frame_too():
     replies = io.BytesIO()
-    serve(lambda argument: argument, io.BytesIO(pack(Call(1, "whole")) + pack(Call(2, "half"))[:-3]), replies)
+    serve(lambda argument: argument, io.BytesIO(pack(CallFrame(1, "whole")) + pack(CallFrame(2, "half"))[:-3]), replies)
     heard = asyncio.StreamReader()
     heard.feed_data(replies.getvalue())
     heard.feed_eof()
-    assert [await read_reply(heard), await read_reply(heard)] == [READY, Reply(1, "whole")]
+    assert [await read_reply(heard), await read_reply(heard)] == [READY, ReplyFrame(1, "whole")]
     assert heard.at_eof()
