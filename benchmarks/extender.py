@@ -90,9 +90,9 @@ class Busy:
         self._session = session
         self._turn = itertools.cycle(range(nodes))
 
-    def filter(self, args: ExtenderArgs) -> FilterVerdict:
+    async def filter(self, args: ExtenderArgs) -> FilterVerdict:
         self._change()
-        return self._session.filter(args)
+        return await self._session.filter(args)
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         self._change()

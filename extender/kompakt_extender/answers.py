@@ -1,16 +1,17 @@
 """filter and prioritize: read the caches, change nothing, and say the same as long as nothing changes."""
 
 import logging
-from dataclasses import replace
 from typing import Final
 
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Reason, Rejection
 from kompakt_extender import node_rules
-from kompakt_extender.decide import Grant, Request, grant, request_of
+from kompakt_extender.custom_patterns import WeighedHere, Weights
+from kompakt_extender.decide import Grant, Request, request_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.objects import Affinity, NodeAffinity, Pod
+from kompakt_extender.patterns_in_time import PatternsInTime, free_choice
 from kompakt_extender.project import request_view
 from kompakt_extender.rejections import FilterVerdict, message_of
 from kompakt_extender.scores import Boards
@@ -28,10 +29,13 @@ _WITHDRAWN: Final = Rejection(Reason.WITHDRAWN)
 class Answers:
     """Answers the two verbs that only look."""
 
-    def __init__(self, ledger: GpuLedger, jobs: Jobs) -> None:
+    def __init__(self, ledger: GpuLedger, jobs: Jobs, weights: Weights | None = None) -> None:
+        """`weights` None: custom edges are weighed here, however long that takes."""
+        weights = weights or WeighedHere()
         self._ledger = ledger
         self._jobs = jobs
-        self.boards = Boards(ledger)
+        self.boards = Boards(ledger, weights)
+        self.patterns = PatternsInTime(ledger, self.boards, weights)
         self._last: tuple[Pod, tuple[PodView, Request | Rejection]] | None = None
 
     def _asked(self, pod: Pod) -> tuple[PodView, Request | Rejection]:
@@ -45,12 +49,21 @@ class Answers:
         """Changes with all that an answer depends on."""
         return self._ledger.version, self._jobs.limits.version
 
+    async def prepare(self, args: ExtenderArgs) -> None:
+        """To be called before filter: custom edges are weighed elsewhere, and may take a while."""
+        pod, request = self._asked(args.pod)
+        if isinstance(request, Rejection) or not request.gpu_request.edges or self._jobs.limits.beyond_pod(pod):
+            return
+        if not pod.job_uid or self._jobs.released(pod):
+            await self.patterns.prepare(pod, request, args.names)
+
     def filter(self, args: ExtenderArgs) -> FilterVerdict:
         """Which of the nodes can take the pod now."""
         names = args.names
         pod, request = self._asked(args.pod)
         if isinstance(request, Rejection):
             return FilterVerdict([], dict.fromkeys(names, request))
+        request = self.patterns.placed_as(pod, request)
         if more := self._jobs.limits.beyond_pod(pod):
             return FilterVerdict([], dict.fromkeys(names, Rejection(Reason.BEYOND_LIMITS, detail=more)))
         if pod.job_uid and not self._jobs.released(pod):
@@ -58,7 +71,7 @@ class Answers:
         if request.planned_node and request.minimum is None:
             return self._only_planned(pod, request, names)
         # The board answers for pods without a plan; the planned node alone is looked at with the pod's own GPUs free.
-        board = self.boards.get(replace(request, planned_node="", planned=()))
+        board = self.boards.get(free_choice(request))
         fit, refused = board.verdicts(names)
         if request.planned_node and request.planned_node in names:
             refused.pop(request.planned_node, None)
@@ -82,7 +95,7 @@ class Answers:
         return FilterVerdict([], {request.planned_node: found, **others})
 
     def _planned(self, pod: PodView, request: Request) -> Grant | Rejection:
-        return grant(request, self._ledger.state_for(NodeName(request.planned_node), pod.uid))
+        return self.patterns.grant(request, self._ledger.state_for(NodeName(request.planned_node), pod.uid))[1]
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         """The scores of the nodes, as JSON text."""
@@ -91,6 +104,7 @@ class Answers:
         if isinstance(request, Rejection):  # filter refuses such a pod; an error here would be swallowed
             _LOG.warning("prioritize of %s/%s: %s", pod.namespace, pod.name, message_of(request))
             return b"[]"
+        request = self.patterns.placed_as(pod, request)
         return self.boards.answer(request, names, self._planned(pod, request) if request.planned_node else None)
 
 

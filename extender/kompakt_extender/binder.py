@@ -20,10 +20,11 @@ from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.model import NodeState, Reason, Rejection
-from kompakt_extender.decide import Grant, Request, grant, request_of
+from kompakt_extender.decide import Grant, Request, request_of
 from kompakt_extender.ledger import Claim, ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Pod
+from kompakt_extender.patterns_in_time import PatternsInTime
 from kompakt_extender.project import pod_view
 from kompakt_extender.views import PodView
 from kompakt_extender.wire import BindingArgs
@@ -59,6 +60,7 @@ class Binder:
         ledger: GpuLedger,
         metrics: ExtenderMetrics,
         released: Callable[[PodView], bool],
+        patterns: PatternsInTime,
         *,
         pause: Pause = asyncio.sleep,
         plugin_seconds: float = PLUGIN_SECONDS,
@@ -68,6 +70,7 @@ class Binder:
         self._ledger = ledger
         self._metrics = metrics
         self._released = released
+        self._patterns = patterns
         self._note = note
         self._pause = pause
         self.plugin_seconds = plugin_seconds
@@ -105,6 +108,8 @@ class Binder:
         if not self._up_to_date(pod):
             raise BindRejected(Rejection(Reason.WITHDRAWN))
         await self._wait_for_plugin(node, pod)
+        request = self._request(pod)
+        await self._patterns.prepare_bind(pod, request, node)
         sent_before = self._claimed(pod, node)
         found = self._claim(pod, node, sent_before)
         try:
@@ -129,13 +134,11 @@ class Binder:
         """Choose and take the GPUs; nothing else runs between looking and taking. A bind sent again names the same GPUs."""
         if not self._up_to_date(pod):
             raise BindRejected(Rejection(Reason.WITHDRAWN))
-        request = request_of(pod)
-        if isinstance(request, Rejection):
-            raise BindRejected(request)
+        request = self._patterns.placed_as(pod, self._request(pod))
         if sent_before is not None:
             request = replace(request, planned_node=node, planned=sent_before.gpus)
         state = self._ledger.state_for(node, pod.uid)
-        found = grant(request, state)
+        request, found = self._patterns.grant(request, state)
         if isinstance(found, Rejection):
             raise BindRejected(found)
         if state is not None and sent_before is None:
@@ -143,6 +146,12 @@ class Binder:
         self._ledger.claim(ClaimSource.BIND, pod, node, found.uuids)
         self._metrics.unknown_binds.set(self._ledger.unknown_binds)
         return found
+
+    def _request(self, pod: PodView) -> Request:
+        request = request_of(pod)
+        if isinstance(request, Rejection):
+            raise BindRejected(request)
+        return request
 
     async def _wait_for_plugin(self, node: NodeName, pod: PodView) -> None:
         """Of one size, at most one bind per node is unreported by the device plugin: it tells equal requests apart by order."""

@@ -1,11 +1,12 @@
 """Which GPUs of a node a pod may get: one pure answer for filter, prioritize and bind."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
+from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose, facts_on, requested_facts
 from kompakt_core.placement.fit import reserved_would_do
 from kompakt_core.placement.model import GpuRequest, NodeState, PlacementPolicy, Reason, Rejection
@@ -38,6 +39,21 @@ class Grant:
     @property
     def mask(self) -> GpuMask:
         return mask_of(self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What a node is worth to a request: the GPUs that it would give, in pattern order, the value of the pattern on them, and the
+    node's rank. Nothing in it names the node: equal nodes have equal weights.
+    """
+
+    order: tuple[GpuIndex, ...]
+    value: MegabytesPerSecond
+    rank: tuple[int, ...]
+
+    def on(self, graph: LinkGraph) -> Grant:
+        """The GPUs of this node."""
+        return Grant(tuple(graph.gpus[i].uuid for i in self.order), self.order, self.value)
 
 
 # One object for each reason: of thousands of nodes most are rejected for the same few.
@@ -130,3 +146,22 @@ def rank(request: Request, state: NodeState, found: Grant, *, waits: bool = Fals
     if gpu_request.policy is PlacementPolicy.BEST or gpu_request.sensitive:
         return (found.value, second, -waits, -lost, -left)
     return (-waits, -lost, found.value, second, -left)
+
+
+def weigh(request: Request, state: NodeState, waits: bool) -> Weight | Rejection:
+    """`grant` and `rank` in one; `waits` as in rank."""
+    found = grant(request, state)
+    if isinstance(found, Rejection):
+        return found
+    return Weight(found.order, found.value, rank(request, state, found, waits=waits))
+
+
+def without_pattern(request: Request) -> Request:
+    """The same with pattern None."""
+    gpu_request = replace(request.gpu_request, pattern=Pattern.NONE, edges=())
+    return replace(request, gpu_request=gpu_request)
+
+
+def without_plan(request: Request) -> Request:
+    """What a pod without a plan would ask for."""
+    return Request(request.gpus, request.gpu_request)

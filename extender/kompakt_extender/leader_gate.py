@@ -17,6 +17,8 @@ from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level, NodeState, Rejection
 from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
+from kompakt_extender.custom_patterns import CustomPatterns
+from kompakt_extender.deciding.process import DecidingProcess
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.metrics import ExtenderMetrics
@@ -29,6 +31,7 @@ _LOG = logging.getLogger(__name__)
 _LEASE = msgspec.json.Decoder(Lease)
 _TICK_SECONDS = 0.25
 FORGET_SECONDS = 5.0  # after the end of a session: less than a next one waits before it may decide
+WEIGHING_NICENESS = 5  # see nice(2): custom edges of some must not keep processors from the pods of others
 LEASE_BACKOFF = Backoff(0.1, 1.0)  # who renews must be seen soon: a takeover waits for it
 
 
@@ -50,6 +53,8 @@ class LeaderGate:
         self._metrics = metrics
         self._levels = levels
         self._policy = policy
+        self._weighing = DecidingProcess("kompakt_extender.deciding.weighing:weigher", niceness=WEIGHING_NICENESS)
+        self._weights = CustomPatterns(self._weighing)
         self._tenancy = LeaseObserver()
         self._session: LeaderSession | None = None
         self._since = self._tenancy  # the Lease as it was when it was last known to have stayed ours
@@ -81,6 +86,7 @@ class LeaderGate:
         finally:
             self._watcher.stop()
             self._end()
+            await self._weighing.stop()
 
     # Sink of the Lease watch
 
@@ -116,8 +122,19 @@ class LeaderGate:
             self._end()
         self._since = self._tenancy
         if active and self._session is None:
-            self._session = LeaderSession(self._api, self._metrics, self._active, self._levels, self._policy, left=self._restored)
+            self._session = self._new_session()
             self._session.start()
+
+    def _new_session(self) -> LeaderSession:
+        return LeaderSession(
+            self._api,
+            self._metrics,
+            self._active,
+            self._levels,
+            self._policy,
+            weights=self._weights,
+            left=self._restored,
+        )
 
     def _turned(self, active: bool) -> tuple[int, str]:
         """What the log says, and how urgently."""
@@ -153,8 +170,8 @@ class LeaderGate:
 
     # Verbs and health
 
-    def filter(self, args: ExtenderArgs) -> FilterVerdict:
-        return self._serving().filter(args)
+    async def filter(self, args: ExtenderArgs) -> FilterVerdict:
+        return await self._serving().filter(args)
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
         return self._serving().prioritize(args)

@@ -18,6 +18,7 @@ from kompakt_extender.binder import Binder
 from kompakt_extender.clock import utc_now
 from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
+from kompakt_extender.custom_patterns import Weights
 from kompakt_extender.event_handlers import EventHandlers, KeyedSink
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.jobs import Jobs
@@ -53,19 +54,20 @@ class LeaderSession:
         levels: Mapping[Level, str],
         policy: ClusterPolicy = DEFAULT,
         *,
+        weights: Weights | None = None,
         left: Callable[[str], None] | None = None,
     ) -> None:
         """`left` is told why nothing known here can be trusted any more, should it come to that."""
         self._metrics, self._left = metrics, left
         self.ledger, self.jobs = GpuLedger(), Jobs()
-        self.answers = Answers(self.ledger, self.jobs)
+        self.answers = Answers(self.ledger, self.jobs, weights)
         writer = Writer(api, may_write)
         self.retries = Retries(self.answers, self.ledger, writer, utc_now, may_write=may_write)
         releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod))
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy, may_decide=may_write)
-        decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics)
+        decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics, weights)
         self.queries = Queries(self.ledger, self.jobs, decisions, utc_now)
-        self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, note=decisions.note)
+        self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, self.answers.patterns, note=decisions.note)
         handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
         self._watchers = self._watch(api, handlers)
         self._missing = {watcher.name for watcher in self._watchers}
@@ -134,7 +136,8 @@ class LeaderSession:
 
     # Verbs
 
-    def filter(self, args: ExtenderArgs) -> FilterVerdict:
+    async def filter(self, args: ExtenderArgs) -> FilterVerdict:
+        await self.answers.prepare(args)
         verdict = self.answers.filter(args)
         self.retries.answered(args, verdict)
         return verdict

@@ -12,7 +12,8 @@ from kompakt_core.placement.fit import node_rejection
 from kompakt_core.placement.gang_placement import ideal_value
 from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.decide import Grant, Request, grant
+from kompakt_extender.custom_patterns import WeighedHere, Weights
+from kompakt_extender.decide import Grant, Request, Weight, without_plan
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
@@ -55,7 +56,9 @@ class PlacementHistory:
         now: Callable[[], datetime],
         board_of: Callable[[Request], Board | None],
         metrics: ExtenderMetrics,
+        weights: Weights | None = None,
     ) -> None:
+        self._weights = weights or WeighedHere()
         self._ledger = ledger
         self._now = now
         self._board_of = board_of
@@ -76,12 +79,18 @@ class PlacementHistory:
         )
         if len(self._noted) > LIMIT:
             del self._noted[next(iter(self._noted))]
-        if ideal := ideal_value(self._kinds_at(now), request.gpus, request.gpu_request):
+        if ideal := self._ideal(now, board, request):
             self._metrics.value_shares.labels(request.gpu_request.pattern.value).observe(found.value / ideal)
 
     def of(self, uid: PodUid) -> PlacementRecord | None:
         """What was noted of a pod."""
         return self._noted.get(uid)
+
+    def _ideal(self, now: datetime, board: Board | None, request: Request) -> int:
+        """MB/s; 0 where nobody can tell. Custom edges are weighed nowhere but where filter has had it done."""
+        if request.gpu_request.edges:
+            return board.ideal.value if board else 0
+        return ideal_value(self._kinds_at(now), request.gpus, request.gpu_request)
 
     def _kinds_at(self, now: datetime) -> Snapshot:
         """One node of each kind of machine."""
@@ -95,17 +104,17 @@ class PlacementHistory:
     def _board(self, request: Request) -> Board | None:
         """What prioritize compared for a pod that had a choice: one without a plan, or a gang of one."""
         had_choice = not request.planned_node or request.minimum is not None
-        return self._board_of(Request(request.gpus, request.gpu_request)) if had_choice else None
+        return self._board_of(without_plan(request)) if had_choice else None
 
     def _second(self, pod: PodView, board: Board, request: Request, chosen: NodeName) -> Second | None:
         """The next best node that Kubernetes allows for the pod, as far as the caches know its rules."""
-        free_choice = Request(request.gpus, request.gpu_request)
+        free_choice = without_plan(request)
         others = (name for name in board.by_rank() if name != chosen)
         for name in islice(others, _LOOKED_AT):
             state = self._ledger.state(NodeName(name))
             if state is None or node_rejection(state, worker_of(pod), None) is not None:
                 continue
-            found = grant(free_choice, state)
-            if isinstance(found, Grant):
+            found = self._weights.weight(free_choice, state, False)
+            if isinstance(found, Weight):
                 return Second(state.name, found.order, found.value)
         return None

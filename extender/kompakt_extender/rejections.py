@@ -34,6 +34,7 @@ TEXTS: Final[Mapping[Reason, str]] = {
     Reason.LINK_TOO_WEAK: "node(s) had no free GPU set joined by the required link",
     Reason.NUMA_SPLIT: "node(s) had no free GPU set on one NUMA node",
     Reason.TOO_FEW_RANKS: "the pod's custom edges name ranks that it does not have",
+    Reason.NOT_WEIGHED: "node(s) were not compared in time by the pod's custom edges",
     Reason.PARTITION_SPLIT: "node(s) had no free fabric partition of the size",
     Reason.TOO_MANY_GPUS: "node(s) have more GPUs than patterns are matched on",
     Reason.NOT_PLANNED: "node(s) are not the planned one",

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, NodeState, PlacementPolicy, Reason, Rejection
+from kompakt_core.ids import NodeName
+from kompakt_core.placement.model import NodeState, PlacementPolicy, Reason, Rejection
 from kompakt_core.topology.graph import LinkGraph, SharedGraph
-from kompakt_extender.decide import Grant, Request, grant, rank
+from kompakt_extender.custom_patterns import WeighedHere, WeightKey, Weights, weight_key
+from kompakt_extender.decide import Grant, Request, Weight, without_plan
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.wire import encode_text
 
@@ -21,6 +22,7 @@ Rank = tuple[int, ...]
 _UNFIT = -1  # class of nodes that cannot take the pod
 _NOWHERE = -2  # class of a node before it is seen
 _UNKNOWN = Rejection(Reason.UNKNOWN_NODE)
+_UNWEIGHED = Rejection(Reason.NOT_WEIGHED)
 _TAILS = tuple(b"%d}" % score for score in range(TOP + 1))
 
 
@@ -42,10 +44,11 @@ class Board:
     more than 0.
     """
 
-    def __init__(self, ledger: GpuLedger, request: Request) -> None:
+    def __init__(self, ledger: GpuLedger, request: Request, weights: Weights | None = None) -> None:
         self._ledger = ledger
-        self._request = request
-        self._ideal = Ideal(request)
+        self._from = weights or WeighedHere()
+        self.request = request
+        self.ideal = Ideal(request, self._from)
         self.changed = ledger.subscribe()
         self._class: dict[str, int] = {}
         self._members: defaultdict[int, set[str]] = defaultdict(set)
@@ -56,7 +59,9 @@ class Board:
         self._lines: dict[str, bytes] = {}
         self._fits: set[str] = set()
         self._rejections: dict[str, Rejection] = {}
-        self._weights: dict[tuple[SharedGraph, int, int, bool], tuple[int, Rejection | None]] = {}
+        self._weights: dict[WeightKey, tuple[int, Rejection | None]] = {}
+        self._unweighed: dict[WeightKey, dict[str, None]] = {}  # nodes whose weight is not known, by what it depends on
+        self._unweighed_as: dict[str, WeightKey] = {}
 
     def verdicts(self, names: list[str]) -> tuple[list[str], dict[str, Rejection]]:
         """The nodes that can take the pod (the same list, if all can), and why each other one cannot."""
@@ -65,6 +70,17 @@ class Board:
             return names, {}
         refused = {name: self._rejections.get(name, _UNKNOWN) for name in names if name not in self._fits}
         return [name for name in names if name not in refused], refused
+
+    def unweighed(self, names: Iterable[str]) -> list[tuple[NodeState, bool]]:
+        """Nodes that stand for all of these whose weight is not known, the ones that stand for most first."""
+        self._refresh()
+        asked = frozenset(names) if self._unweighed else frozenset()
+        groups = [[name for name in group if name in asked] for group in self._unweighed.values()]
+        states = [self._ledger.state(NodeName(group[0])) for group in sorted(groups, key=len, reverse=True) if group]
+        return [(state, self._waits(state)) for state in states if state is not None]
+
+    def _waits(self, state: NodeState) -> bool:
+        return self._ledger.unreported(state.name, self.request.gpus)
 
     def by_rank(self) -> Iterator[str]:
         """The nodes that can take the pod, best first. Equals come in no particular order."""
@@ -106,7 +122,7 @@ class Board:
         ranks = {number: (0, *self._kinds[number][0]) for number in fitting} | dict.fromkeys([_NOWHERE] * len(first), (1,))
         best = max(ranks.values(), default=())
         values = first or [self._kinds[number][1] for number, rank in ranks.items() if rank == best]
-        scores = scores_of(ranks.values(), ideal=min(values, default=0) >= self._ideal.value)
+        scores = scores_of(ranks.values(), ideal=min(values, default=0) >= self.ideal.value)
         return {number: scores[rank] for number, rank in ranks.items()}
 
     def _score(self, classes: Iterable[int]) -> None:
@@ -124,42 +140,63 @@ class Board:
             self._lines.pop(name, None)
 
     def _refresh(self) -> None:
-        for name in tuple(self.changed):
+        for name in (*self.changed, *self._weighed_since()):
             self.changed.discard(name)
-            self._members[self._class.pop(name, _NOWHERE)].discard(name)
-            self._lines.pop(name, None)
-            self._rejections.pop(name, None)
-            self._fits.discard(name)
+            self._forget(name)
             state = self._ledger.state(name)
-            self._ideal.see(name, None if state is None else state.graph)
-            if state is None:
-                continue
-            number, rejection = self._weigh(state)
-            if rejection is None:
-                self._fits.add(name)
-            else:
-                self._rejections[name] = rejection
-            self._class[name] = number
-            self._members[number].add(name)
-            self._write(name, self._scores.get(number, 0))
+            self.ideal.see(name, None if state is None else state.graph)
+            if state is not None:
+                self._see(name, *self._weigh(state))
         self.changed.clear()  # a set that once was large is slow to look through, empty or not, until it is cleared
+
+    def _weighed_since(self) -> list[NodeName]:
+        """Nodes whose weight was not known when it was last asked for, and is now; they are looked at anew."""
+        known = [key for key, group in self._unweighed.items() if self._is_known(next(iter(group)))]
+        return [NodeName(name) for key in known for name in self._unweighed[key]]
+
+    def _is_known(self, name: str) -> bool:
+        state = self._ledger.state(NodeName(name))
+        return state is None or self._from.weight(self.request, state, self._waits(state)) is not None
+
+    def _forget(self, name: str) -> None:
+        self._members[self._class.pop(name, _NOWHERE)].discard(name)
+        self._lines.pop(name, None)
+        self._rejections.pop(name, None)
+        self._fits.discard(name)
+        if (key := self._unweighed_as.pop(name, None)) is not None:
+            del self._unweighed[key][name]
+            if not self._unweighed[key]:
+                del self._unweighed[key]
+
+    def _see(self, name: str, number: int, rejection: Rejection | None) -> None:
+        if rejection is None:
+            self._fits.add(name)
+        else:
+            self._rejections[name] = rejection
+        self._class[name] = number
+        self._members[number].add(name)
+        self._write(name, self._scores.get(number, 0))
 
     def _weigh(self, state: NodeState) -> tuple[int, Rejection | None]:
         """The class of a node as it is now, and why it cannot take the pod, if so."""
-        waits = self._ledger.unreported(state.name, self._request.gpus)
+        waits = self._waits(state)
         if state.graph is None or not state.ready or state.problem is not None:
-            return self._weighed(state, waits)
-        key = (state.graph.shared, state.free, state.kept, waits)  # all that the answer depends on
+            return self._weighed(self._from.weight(self.request, state, waits))
+        key = weight_key(self.request, state, waits)
         known = self._weights.get(key)
-        if known is None:
-            known = self._weights[key] = self._weighed(state, waits)
+        if known is not None:
+            return known
+        found = self._from.weight(self.request, state, waits)
+        if found is None:
+            self._unweighed.setdefault(key, {})[state.name] = None
+            self._unweighed_as[state.name] = key
+            return self._weighed(_UNWEIGHED)
+        known = self._weights[key] = self._weighed(found)
         return known
 
-    def _weighed(self, state: NodeState, waits: bool) -> tuple[int, Rejection | None]:
-        found = grant(self._request, state)
-        if isinstance(found, Rejection):
-            return _UNFIT, found
-        return self._number(rank(self._request, state, found, waits=waits), found.value), None
+    def _weighed(self, found: Weight | Rejection | None) -> tuple[int, Rejection | None]:
+        assert found is not None
+        return (_UNFIT, found) if isinstance(found, Rejection) else (self._number(found.rank, found.value), None)
 
     def _head(self, name: str) -> bytes:
         head = self._heads.get(name)
@@ -179,8 +216,9 @@ class Board:
 class Ideal:
     """The best value that a request could get on an empty node of the cluster."""
 
-    def __init__(self, request: Request) -> None:
-        self._gpus, self._gpu_request = request.gpus, replace(request.gpu_request, policy=PlacementPolicy.BEST)
+    def __init__(self, request: Request, weights: Weights) -> None:
+        self.request = Request(request.gpus, replace(request.gpu_request, policy=PlacementPolicy.BEST))
+        self._from = weights
         self._machine: dict[str, SharedGraph] = {}
         self._count: Counter[SharedGraph] = Counter()
         self._value: int | None = None
@@ -200,12 +238,20 @@ class Ideal:
 
     @property
     def value(self) -> int:
-        """MB/s; 0 where no machine could hold the request."""
+        """MB/s; 0 where no machine could hold the request, or that is not known yet."""
         if self._value is None:
-            self._count = +self._count  # machines of which none is left are dropped
-            found = (choose(one.graph, one.graph.all_gpus, self._gpus, self._gpu_request) for one in self._count)
-            self._value = max((int(choice.value) for choice in found if isinstance(choice, Choice)), default=0)
+            found = [self._from.weight(self.request, state, False) for state, _ in self.machines]
+            value = max((int(one.value) for one in found if isinstance(one, Weight)), default=0)
+            if None in found:
+                return value
+            self._value = value
         return self._value
+
+    @property
+    def machines(self) -> list[tuple[NodeState, bool]]:
+        """An empty node of each kind that there is, for the question what it would be worth."""
+        self._count = +self._count  # machines of which none is left are dropped
+        return [(NodeState(NodeName(""), one.graph), False) for one in self._count]
 
 
 def _list(lines: Iterable[bytes]) -> bytes:
@@ -217,13 +263,14 @@ class Boards:
 
     LIMIT = 32
 
-    def __init__(self, ledger: GpuLedger) -> None:
+    def __init__(self, ledger: GpuLedger, weights: Weights | None = None) -> None:
         self._ledger = ledger
+        self._weights = weights
         self._boards: dict[Request, Board] = {}
 
     def get(self, request: Request) -> Board:
         """The board of this kind of request; the one unused longest makes room for a new one."""
-        board = self._boards.pop(request, None) or Board(self._ledger, request)
+        board = self._boards.pop(request, None) or Board(self._ledger, request, self._weights)
         self._boards[request] = board
         if len(self._boards) > self.LIMIT:
             oldest = self._boards.pop(next(iter(self._boards)))
@@ -239,7 +286,7 @@ class Boards:
 
         `planned`: what the pod gets on its planned node; None for a pod without a plan.
         """
-        board = self.get(Request(request.gpus, request.gpu_request))
+        board = self.get(without_plan(request))
         if planned is None:
             return board.answer(names)
         return board.answer_behind(names, request.planned_node, planned.value if isinstance(planned, Grant) else 0)

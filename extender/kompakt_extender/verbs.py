@@ -44,8 +44,8 @@ class Inactive(Exception):
 class Decider(Protocol):
     """Answers the verbs. Each method raises Inactive while this process may not decide."""
 
-    def filter(self, args: ExtenderArgs) -> FilterVerdict:
-        """Which nodes can take the pod."""
+    async def filter(self, args: ExtenderArgs) -> FilterVerdict:
+        """Which nodes can take the pod; of one with custom edges that may take a while."""
         ...
 
     def prioritize(self, args: ExtenderArgs) -> bytes:
@@ -65,7 +65,7 @@ def verbs_app(decider: Decider, metrics: ExtenderMetrics) -> FastAPI:
     async def filter_nodes(request: Request) -> Response:
         start = time.perf_counter()
         args = decode_args(await body_of(request))
-        verdict = decider.filter(args)
+        verdict = await decider.filter(args)
         _count_rejections(metrics, verdict)
         times["filter"].observe(time.perf_counter() - start)
         return Response(encode_filtered(args, filter_result(verdict)), media_type=_JSON)

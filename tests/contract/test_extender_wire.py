@@ -20,6 +20,7 @@ from kompakt_extender.answers import Answers
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.verbs import verbs_app
 
 DATA = Path(__file__).parent / "data" / "extender"
@@ -45,8 +46,13 @@ class FixedDecider:
     """filter and prioritize over an empty ledger: no node is known yet."""
 
     def __init__(self) -> None:
-        answers = Answers(GpuLedger(), Jobs())
-        self.filter, self.prioritize = answers.filter, answers.prioritize
+        self._answers = Answers(GpuLedger(), Jobs())
+
+    async def filter(self, args: wire.ExtenderArgs) -> FilterVerdict:
+        return self._answers.filter(args)
+
+    def prioritize(self, args: wire.ExtenderArgs) -> bytes:
+        return self._answers.prioritize(args)
 
     async def bind(self, args: wire.BindingArgs) -> Rejection:
         return Rejection(Reason.INVALID_REQUEST, detail=f"{args.node} is not known")

@@ -32,6 +32,7 @@ CURES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.LINK_TOO_WEAK: "wait, ask for fewer GPUs, or set requiredLink to Any",
         Reason.NUMA_SPLIT: "wait, ask for fewer GPUs, or set sameNUMANode to false",
         Reason.TOO_FEW_RANKS: "name ranks below the number of GPUs, or ask for more",
+        Reason.NOT_WEIGHED: "nothing: they are compared when the pod is tried again",
         Reason.PARTITION_SPLIT: "wait, or ask for a number of GPUs that the fabric has partitions of",
         Reason.TOO_MANY_GPUS: "pattern None can be used there",
         Reason.NOT_PLANNED: "`kompakt explain` of the pod names the planned node",

@@ -88,6 +88,9 @@ _SENTENCES: Final[Mapping[Reason, Callable[[Rejection], str]]] = MappingProxyTyp
         Reason.TOO_FEW_RANKS: lambda rejection: (
             f"the edges name rank {rejection.need - 1} but the pod has {_gpus(rejection.have)}, numbered from 0"
         ),
+        Reason.NOT_WEIGHED: lambda _: (
+            "the pod's custom edges were not compared with the node's links in the time that they may take"
+        ),
         Reason.PARTITION_SPLIT: lambda rejection: (
             f"NVLink joins the GPUs of a fabric partition only, and no partition of {_gpus(rejection.need)} is free"
         ),

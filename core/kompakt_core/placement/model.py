@@ -36,6 +36,7 @@ class Reason(StrEnum):
     LINK_TOO_WEAK = "RequiredLinkMissing"
     NUMA_SPLIT = "SameNUMANodeMissing"  # enough free GPUs, but not on one NUMA node (or NUMA nodes unknown)
     TOO_FEW_RANKS = "TooFewGPUsForEdges"  # custom edges name ranks that the pod does not have
+    NOT_WEIGHED = "NotWeighed"  # custom edges were not weighed there in the time that they may take
     PARTITION_SPLIT = "NoFreePartition"  # the fabric offers NVLink in partitions only, and none of that size is free
     MAPA_BLOCKED = "BlockedByMAPA"  # the published rules take no set although the request fits; policy mapa2021 only
     TOO_MANY_GPUS = "TooManyGPUs"  # the node has more GPUs than patterns are matched on

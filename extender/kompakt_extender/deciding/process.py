@@ -9,7 +9,7 @@ import logging
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kompakt_core.errors import TryLater
 from kompakt_extender.deciding.frames import READY, CallFrame, ReplyFrame, pack, read_reply
@@ -30,6 +30,14 @@ class ProcessDied(TryLater):
 
 class CallFailed(Exception):
     """The call itself raised; the text says what."""
+
+
+class Callee(Protocol):
+    """What answers calls."""
+
+    async def call(self, argument: Callable[[bool], Any], seconds: float) -> Any:
+        """See DecidingProcess.call."""
+        ...
 
 
 class DecidingProcess:

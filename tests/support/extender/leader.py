@@ -10,6 +10,7 @@ from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.answers import Answers
 from kompakt_extender.binder import Binder
 from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.custom_patterns import Weights
 from kompakt_extender.event_handlers import EventHandlers
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.jobs import Jobs
@@ -30,12 +31,12 @@ NO_WAIT: Final = ClusterPolicy("no-wait")
 class Leader:
     """One leader session over a World."""
 
-    def __init__(self, world: World, policy: ClusterPolicy = NO_WAIT) -> None:
+    def __init__(self, world: World, policy: ClusterPolicy = NO_WAIT, weights: Weights | None = None) -> None:
         self.world = world
         self._runs_since: float | None = None
         self.now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
         self.ledger, self.jobs = GpuLedger(), Jobs()
-        self.answers = Answers(self.ledger, self.jobs)
+        self.answers = Answers(self.ledger, self.jobs, weights)
         self.readers = world.readers
         self.metrics = metrics = ExtenderMetrics()
         seconds = lambda: self._clock().timestamp()  # noqa: E731
@@ -55,10 +56,17 @@ class Leader:
             steady=seconds,
             impossible=self._impossible,
         )
-        self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics)
+        self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics, weights)
         self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
         self.binder = Binder(
-            world, self.ledger, metrics, self.jobs.released, pause=_no_pause, plugin_seconds=0.0, note=self.decisions.note
+            world,
+            self.ledger,
+            metrics,
+            self.jobs.released,
+            self.answers.patterns,
+            pause=_no_pause,
+            plugin_seconds=0.0,
+            note=self.decisions.note,
         )
         self.handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
 
@@ -159,12 +167,12 @@ class Leader:
         return found
 
 
-def on_nodes(count: int = 2, policy: ClusterPolicy = NO_WAIT) -> Leader:
+def on_nodes(count: int = 2, policy: ClusterPolicy = NO_WAIT, weights: Weights | None = None) -> Leader:
     """A leader whose cluster has so many DGX-1 (V100)."""
     world = World()
     for index in range(count):
         world.add_node(f"n{index}")
-    leader = Leader(world, policy)
+    leader = Leader(world, policy, weights)
     leader.take_over()
     return leader
 

@@ -34,8 +34,9 @@ class Replica:
         if not self.active:
             raise Inactive("the scheduler's Lease is held by b_1, not by a")
 
-    def filter(self, args: ExtenderArgs) -> FilterVerdict:
+    async def filter(self, args: ExtenderArgs) -> FilterVerdict:
         self._require()
+        await self.leader.answers.prepare(args)
         return self.leader.answers.filter(args)
 
     def prioritize(self, args: ExtenderArgs) -> bytes:

@@ -140,7 +140,7 @@ async def answers(gate: LeaderGate, words: str) -> None:
     async with asyncio.timeout(20):
         while True:
             try:
-                gate.filter(args())
+                await gate.filter(args())
                 said = "serves"
             except Inactive as error:
                 said = str(error)
