@@ -17,9 +17,9 @@ from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_extender import record as records
-from kompakt_extender.eviction_events import EvictionEvents
 from kompakt_extender.gangs import annotations_of, release_patch
 from kompakt_extender.objects import JobObject, Pod
+from kompakt_extender.pod_events import PodEvents
 from kompakt_extender.project import pod_view
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.writer import NotSent, Pause, Sender
@@ -64,7 +64,7 @@ class ReleaseWriter:
         """`steady` counts seconds by a clock that nobody sets."""
         self._writer = writer
         self._steady = steady
-        self._events = EvictionEvents(writer)
+        self._events = PodEvents(writer)
         self._seen = seen  # a patched pod, before the watch shows it
         self._pause = pause
 

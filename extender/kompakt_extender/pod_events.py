@@ -15,7 +15,7 @@ from kompakt_extender.writer import NotSent, Sender
 _LOG = logging.getLogger(__name__)
 
 
-class EvictionEvents:
+class PodEvents:
     """Posts them in the scheduler's name. What the API server does not take goes with the next one: nothing rests on Events."""
 
     def __init__(self, writer: Sender, instance: str = "") -> None:
