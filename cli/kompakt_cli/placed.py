@@ -39,7 +39,7 @@ def place_on(
     )
     best = choose(graph, graph.all_gpus, gpus, replace(gpu_request, policy=PlacementPolicy.BEST))
     left = free if isinstance(choice, Rejection) else free & ~choice.mask
-    preserved = requested_facts(graph, replace(gpu_request, pattern=Pattern.NONE, edges=())).fabric(left)
+    preserved = requested_facts(graph, gpu_request.without_pattern()).fabric(left)
     ideal = best.value if isinstance(best, Choice) else 0
     return PlacementAnswer(
         graph, GpuMask(free), gpu_request, "mapa2021" if mapa else str(gpu_request.policy), choice, ideal, preserved

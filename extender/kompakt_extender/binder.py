@@ -7,8 +7,9 @@ until the pod is seen bound, gone or replaced; no claim ends by time alone.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -20,11 +21,13 @@ from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.errors import InvalidInput, TryLater
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.model import NodeState, Reason, Rejection
+from kompakt_extender.clock import utc_now
 from kompakt_extender.decide import Grant, Request, request_of
 from kompakt_extender.ledger import Claim, ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Pod
 from kompakt_extender.patterns_in_time import PatternsInTime
+from kompakt_extender.pod_events import PodEvents
 from kompakt_extender.project import pod_view
 from kompakt_extender.views import PodView
 from kompakt_extender.wire import BindingArgs
@@ -64,6 +67,7 @@ class Binder:
         *,
         pause: Pause = asyncio.sleep,
         plugin_seconds: float = PLUGIN_SECONDS,
+        now: Callable[[], datetime] = utc_now,
         note: Callable[[PodView, Request, NodeState, Grant], None] = _not_noted,
     ) -> None:
         self._writer = writer
@@ -71,12 +75,14 @@ class Binder:
         self._metrics = metrics
         self._released = released
         self._patterns = patterns
+        self._events = PodEvents(writer)
+        self._now = now
         self._note = note
         self._pause = pause
         self.plugin_seconds = plugin_seconds
         self._locks: dict[str, asyncio.Lock] = {}
         self._calls: Counter[str] = Counter()
-        self._settling: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     async def bind(self, args: BindingArgs) -> Rejection | None:
         """Answer one bind call; None: bound."""
@@ -104,20 +110,23 @@ class Binder:
             pod = await self._read(args)
         node = NodeName(args.node)
         if pod.node is not None:
-            return self._already(pod, node)
+            self._already(pod, node)
+            return
         if not self._up_to_date(pod):
             raise BindRejected(Rejection(Reason.WITHDRAWN))
         await self._wait_for_plugin(node, pod)
         request = self._request(pod)
         await self._patterns.prepare_bind(pod, request, node)
         sent_before = self._claimed(pod, node)
-        found = self._claim(pod, node, sent_before)
+        by, found = self._claim(pod, node, sent_before)
         try:
             await self._post(args, pod, node, found)
         except _SurelyNot:
             if sent_before is None:  # else an earlier bind of the same set may still arrive
                 self._ledger.drop_claim(pod.uid, ClaimSource.BIND, node)
             raise
+        if request.gpu_request.edges and not by.gpu_request.edges and by.planned_node != node:
+            self._in_background(self._told(pod), f"told-{pod.uid}")
 
     def _up_to_date(self, pod: PodView) -> bool:
         """A plain pod, or one whose plan stands. kube-scheduler may see a new plan on a pod before our own watch does."""
@@ -130,8 +139,10 @@ class Binder:
     def _claimed(self, pod: PodView, node: NodeName) -> Claim | None:
         return next((claim for claim in self._ledger.claims_of(pod.uid, ClaimSource.BIND) if claim.node == node), None)
 
-    def _claim(self, pod: PodView, node: NodeName, sent_before: Claim | None) -> Grant:
-        """Choose and take the GPUs; nothing else runs between looking and taking. A bind sent again names the same GPUs."""
+    def _claim(self, pod: PodView, node: NodeName, sent_before: Claim | None) -> tuple[Request, Grant]:
+        """Choose and take the GPUs, and by what request; nothing else runs between looking and taking. A bind sent again names
+        the same GPUs.
+        """
         if not self._up_to_date(pod):
             raise BindRejected(Rejection(Reason.WITHDRAWN))
         request = self._patterns.placed_as(pod, self._request(pod))
@@ -145,7 +156,7 @@ class Binder:
             self._note(pod, request, state, found)
         self._ledger.claim(ClaimSource.BIND, pod, node, found.uuids)
         self._metrics.unknown_binds.set(self._ledger.unknown_binds)
-        return found
+        return request, found
 
     def _request(self, pod: PodView) -> Request:
         request = request_of(pod)
@@ -216,11 +227,17 @@ class Binder:
 
     def _settle(self, args: BindingArgs, pod: PodView) -> None:
         """Find out in the background what became of a bind; the watch usually tells first."""
-        if any(task.get_name() == pod.uid for task in self._settling):
+        if any(task.get_name() == pod.uid for task in self._background):
             return
-        task = asyncio.create_task(self._read_until_known(args, pod), name=pod.uid)
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        self._in_background(self._read_until_known(args, pod), pod.uid)
+
+    def _in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _told(self, pod: PodView) -> None:
+        await self._events.placed_without_pattern(pod, self._now().timestamp())
 
     async def _read_until_known(self, args: BindingArgs, pod: PodView) -> None:
         pause = 0.5
@@ -243,7 +260,7 @@ class Binder:
 
     def stop(self) -> None:
         """End what runs in the background."""
-        for task in self._settling:
+        for task in self._background:
             task.cancel()
 
 

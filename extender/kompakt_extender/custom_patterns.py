@@ -28,6 +28,10 @@ REQUEST_SECONDS: Final = 0.25
 # 2.5 s a second.
 NAMESPACE_SECONDS: Final = 5.0
 NAMESPACE_RATE: Final = 0.1
+NOT_IN_TIME: Final = (
+    f"placed by pattern None: comparing its custom edges with the nodes' links takes longer than {REQUEST_SECONDS:g} s, or "
+    "namespace and process had no time left for it"
+)
 HUNG_SECONDS: Final = 30.0  # a node takes a second at most (core's search.NODES), so this process hangs
 MOST_REQUESTS: Final = 64
 MOST_WEIGHTS: Final = 4096  # of one request

@@ -6,7 +6,6 @@ from typing import Final
 from kompakt_core.contract import planned_seat
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, MegabytesPerSecond, mask_of
-from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose, facts_on, requested_facts
 from kompakt_core.placement.fit import reserved_would_do
 from kompakt_core.placement.model import GpuRequest, NodeState, PlacementPolicy, Reason, Rejection
@@ -158,8 +157,7 @@ def weigh(request: Request, state: NodeState, waits: bool) -> Weight | Rejection
 
 def without_pattern(request: Request) -> Request:
     """The same with pattern None."""
-    gpu_request = replace(request.gpu_request, pattern=Pattern.NONE, edges=())
-    return replace(request, gpu_request=gpu_request)
+    return replace(request, gpu_request=request.gpu_request.without_pattern())
 
 
 def without_plan(request: Request) -> Request:

@@ -66,7 +66,7 @@ class LeaderSession:
         releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod))
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy, may_decide=may_write)
         decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics, weights)
-        self.queries = Queries(self.ledger, self.jobs, decisions, utc_now)
+        self.queries = Queries(self.ledger, self.jobs, decisions, utc_now, weights)
         self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, self.answers.patterns, note=decisions.note)
         handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
         self._watchers = self._watch(api, handlers)

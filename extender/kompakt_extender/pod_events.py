@@ -1,4 +1,4 @@
-"""An Event on each plain pod that is evicted for a gang, so that its owner sees why it went."""
+"""Events on plain pods, for their owners: why one was evicted, and why one was placed otherwise than it asked for."""
 
 import logging
 import socket
@@ -9,6 +9,7 @@ from kompakt_client.requests import JSON, MERGE_PATCH
 from kompakt_core import contract
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.errors import TryLater
+from kompakt_extender.custom_patterns import NOT_IN_TIME
 from kompakt_extender.views import PodView
 from kompakt_extender.writer import NotSent, Sender
 
@@ -23,17 +24,25 @@ class PodEvents:
         self._writer = writer
         self._correlator = EventCorrelator(contract.SCHEDULER_NAME, instance or socket.gethostname())
 
-    async def tell(self, pod: PodView, request: PreemptRequest, now: float) -> None:
+    async def evicted(self, pod: PodView, request: PreemptRequest, now: float) -> None:
         """The reason is the one that kube-scheduler gives to pods that it preempts. `now`: seconds since the epoch."""
+        await self._tell(pod, "Preempted", "Preempting", f"evicted {request.message_of('pod')}", now)
+
+    async def placed_without_pattern(self, pod: PodView, now: float) -> None:
+        """The pod was bound, and its custom edges had no part in it."""
+        await self._tell(pod, "PlacedWithoutPattern", "Binding", NOT_IN_TIME, now)
+
+    async def _tell(self, pod: PodView, reason: str, action: str, note: str, now: float) -> None:
         about = Regarding("v1", "Pod", pod.name, pod.uid, pod.namespace)
-        note = f"evicted {request.message_of('pod')}"
-        self._correlator.tell(Occurrence(about, "Warning", "Preempted", "Preempting", note), now)
+        self._correlator.tell(Occurrence(about, "Warning", reason, action, note), now)
         while (write := self._correlator.take(now)) is not None:
             error = await self._failure(write)
             outcome = self._correlator.answered(write, error, now)
             if outcome is not EventOutcome.SETTLED:
                 where = write.said.regarding
-                _LOG.warning("Event about the eviction of %s/%s is %s: %s", where.namespace, where.name, outcome.value, error)
+                _LOG.warning(
+                    "Event %s about %s/%s is %s: %s", write.said.reason, where.namespace, where.name, outcome.value, error
+                )
             if outcome is EventOutcome.LATER:
                 return
 

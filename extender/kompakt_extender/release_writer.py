@@ -160,7 +160,7 @@ class ReleaseWriter:
 
     async def tell_evicted(self, pod: PodView, request: PreemptRequest, now: datetime) -> None:
         """Its owner, by an Event."""
-        await self._events.tell(pod, request, now.timestamp())
+        await self._events.evicted(pod, request, now.timestamp())
 
     async def _patch(self, pod: PodView, notes: dict[str, str]) -> None:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

@@ -193,6 +193,10 @@ class GpuRequest:
         if bool(self.edges) != (self.pattern is Pattern.CUSTOM):
             raise InvalidInput("custom edges and pattern Custom go together: give both or neither")
 
+    def without_pattern(self) -> "GpuRequest":
+        """The same with pattern None."""
+        return replace(self, pattern=Pattern.NONE, edges=())
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:

@@ -1,18 +1,19 @@
 """Why a pod is where it is, or why it waits."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kompakt_core import contract
 from kompakt_core.contract import bound_gpus, timestamps
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
-from kompakt_core.placement.choose import runner_up
+from kompakt_core.placement.choose import edges_rejection, runner_up
 from kompakt_core.placement.gang_placement import ideal_value
-from kompakt_core.placement.model import Gang, GpuRequest, Snapshot
+from kompakt_core.placement.model import Gang, GpuRequest, NodeState, PlacementPolicy, Snapshot
 from kompakt_core.topology.graph import LinkGraph
-from kompakt_extender.decide import Request
+from kompakt_extender.custom_patterns import NOT_IN_TIME, Weights
+from kompakt_extender.decide import Request, Weight
 from kompakt_extender.explain.models import Decision, GpuSet, NodeRejections, NodeRoom, OtherNode, PodAnswer
 from kompakt_extender.explain.survey import asked_of, survey
 from kompakt_extender.gangs import worker_of
@@ -40,6 +41,7 @@ class PodExplanation:
     decision: PlacementRecord | None
     snapshot: Snapshot
     planned: bool  # GPUs are promised to it
+    weights: Weights
     beyond: str = ""  # what a plain pod asks for and Limits do not let it
 
 
@@ -50,7 +52,7 @@ def explain(case: PodExplanation) -> PodAnswer:
     state = _state(case)
     fits, rejections, rooms = 0, list[NodeRejections](), list[NodeRoom]()
     if state == "Waiting" and gpu_request is not None and pod.gpus and not pod.problem:
-        seen = survey(case.snapshot.nodes.values(), worker_of(pod), gpu_request, case.gang)
+        seen = survey(case.snapshot.nodes.values(), worker_of(pod), _compared(pod, gpu_request), case.gang)
         fits, rejections, rooms = len(seen.found), seen.rejections(), seen.rooms()
     return PodAnswer(
         namespace=pod.namespace,
@@ -64,8 +66,8 @@ def explain(case: PodExplanation) -> PodAnswer:
         gpu_indices=_indices(case),
         asked=asked_of(pod.gpus, gpu_request) if gpu_request is not None else None,
         value=bound_gpus.value(pod.annotations),
-        ideal=ideal_value(case.snapshot, pod.gpus, gpu_request) if gpu_request is not None else None,
-        decision=_decision(case.decision, case.gang) if case.decision is not None and case.decision.node == pod.node else None,
+        ideal=_ideal(case, gpu_request) if gpu_request is not None else None,
+        decision=_decision(case, gpu_request),
         fits=fits,
         rejections=rejections,
         rooms=rooms,
@@ -83,6 +85,21 @@ def _gpu_request(case: PodExplanation) -> tuple[GpuRequest | None, str]:
         return gpu_request_of(pod.annotations, same_numa_node=bool(case.job and case.job.same_numa_node)), ""
     except InvalidInput as error:
         return None, str(error)
+
+
+def _compared(pod: PodView, gpu_request: GpuRequest) -> GpuRequest:
+    """What nodes are asked for: whether one has room does not depend on custom edges that fit the pod, and they take long."""
+    return gpu_request if not gpu_request.edges or edges_rejection(gpu_request, pod.gpus) else gpu_request.without_pattern()
+
+
+def _ideal(case: PodExplanation, gpu_request: GpuRequest) -> int | None:
+    """MB/s; None where nobody knows: custom edges are weighed for kube-scheduler, not for this answer."""
+    if not gpu_request.edges:
+        return ideal_value(case.snapshot, case.pod.gpus, gpu_request)
+    best = Request(case.pod.gpus, replace(gpu_request, policy=PlacementPolicy.BEST))
+    graphs = {state.graph.digest: state.graph for state in case.snapshot.nodes.values() if state.graph is not None}
+    found = [case.weights.weight(best, NodeState(NodeName(""), graph), False) for graph in graphs.values()]
+    return None if None in found else max((int(one.value) for one in found if isinstance(one, Weight)), default=0)
 
 
 def _state(case: PodExplanation) -> str:
@@ -138,27 +155,36 @@ def _indices(case: PodExplanation) -> list[int]:
     return [index[uuid] for uuid in case.pod.written_gpus or case.pod.planned_gpus if uuid in index]
 
 
-def _decision(noted: PlacementRecord, gang: Gang | None) -> Decision:
+def _decision(case: PodExplanation, asked: GpuRequest | None) -> Decision | None:
+    noted = case.decision
+    if noted is None or noted.node != case.pod.node:
+        return None
     request, second = noted.request, noted.second
-    planned_here = bool(request.planned_node) and request.planned_node == noted.node
-    whole_gang = planned_here and request.minimum is None
     other = None if second is None else OtherNode(node=second.node, gpus=_plain(second.order), value=second.value)
     return Decision(
         at=timestamps.encode(noted.at),
         node=noted.node,
         free_before=_plain(indices_of(noted.free)),
         chosen=GpuSet(gpus=_plain(noted.order), value=noted.value),
-        chosen_by="Planner" if planned_here else "Extender",
+        chosen_by="Planner" if _planned_here(noted) else "Extender",
         second_set=second_set(noted.graph, noted.free, request, mask_of(noted.order)),
         second_node=other,
-        note=(_BY_EDGES if gang is not None and gang.edges else _WHOLE_GANG)
-        if whole_gang
-        else ""
-        if other
-        else _NO_SECOND
-        if noted.compared
-        else _NOT_COMPARED,
+        note=_note(noted, case.gang, asked),
     )
+
+
+def _planned_here(noted: PlacementRecord) -> bool:
+    return bool(noted.request.planned_node) and noted.request.planned_node == noted.node
+
+
+def _note(noted: PlacementRecord, gang: Gang | None, asked: GpuRequest | None) -> str:
+    if _planned_here(noted) and noted.request.minimum is None:
+        return _BY_EDGES if gang is not None and gang.edges else _WHOLE_GANG
+    if asked is not None and asked.edges and not noted.request.gpu_request.edges:
+        return NOT_IN_TIME
+    if noted.second is not None:
+        return ""
+    return _NO_SECOND if noted.compared else _NOT_COMPARED
 
 
 def _plain(indices: Iterable[GpuIndex]) -> list[int]:

@@ -6,6 +6,7 @@ from datetime import datetime
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Gang
+from kompakt_extender.custom_patterns import WeighedHere, Weights
 from kompakt_extender.explain import jobs, nodes, pods, what_if
 from kompakt_extender.explain.models import MAX_NODES_HELD, JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
 from kompakt_extender.gangs import gang_of
@@ -22,7 +23,15 @@ class UnknownObject(Exception):
 class Queries:
     """Answers about one active time. A snapshot holds frozen values, so that it may be read while the ledger goes on."""
 
-    def __init__(self, ledger: GpuLedger, jobs: Jobs, decisions: PlacementHistory, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        ledger: GpuLedger,
+        jobs: Jobs,
+        decisions: PlacementHistory,
+        now: Callable[[], datetime],
+        weights: Weights | None = None,
+    ) -> None:
+        self._weights = weights or WeighedHere()
         self._ledger = ledger
         self._jobs = jobs
         self._decisions = decisions
@@ -79,6 +88,7 @@ class Queries:
             decision=self._decisions.of(pod.uid),
             snapshot=self._ledger.snapshot(),
             planned=any(self._ledger.claims_of(pod.uid, source) for source in ClaimSource),
+            weights=self._weights,
             beyond=self._jobs.limits.beyond_pod(pod),
         )
 

@@ -57,7 +57,7 @@ class Leader:
             impossible=self._impossible,
         )
         self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics, weights)
-        self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now)
+        self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now, weights)
         self.binder = Binder(
             world,
             self.ledger,
@@ -66,6 +66,7 @@ class Leader:
             self.answers.patterns,
             pause=_no_pause,
             plugin_seconds=0.0,
+            now=lambda: self.now,
             note=self.decisions.note,
         )
         self.handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)

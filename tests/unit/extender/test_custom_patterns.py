@@ -86,6 +86,12 @@ async def beside(monkeypatch: pytest.MonkeyPatch) -> Beside:
     return made
 
 
+async def turns() -> None:
+    """What runs in the background comes to its end."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 def value_of(leader: Leader, name: str) -> int:
     return int(leader.world.pods[name]["metadata"]["annotations"][c.ANN_VALUE])
 
@@ -127,13 +133,41 @@ async def test_past_its_time_a_pod_is_placed_by_pattern_none(beside):
     assert value_of(beside.leader, "p") == value_of(none, "p")
 
 
+async def test_who_asked_is_told_that_a_pod_was_placed_without_its_pattern(beside):
+    beside.process.go.clear()
+    beside.pod("p", edges="0-1:7,2-3")
+    await beside.filter("p")
+    waiting = beside.leader.queries.pod("default", "p")()
+    assert (waiting.fits, waiting.ideal) == (3, None), "its edges are not weighed for this answer either"
+    assert await beside.leader.bind("p", "n0") == ""
+    await turns()
+    (event,) = beside.leader.world.events
+    assert (event["type"], event["reason"], event["involvedObject"]["name"]) == ("Warning", "PlacedWithoutPattern", "p")
+    assert event["message"].startswith(
+        "placed by pattern None: comparing its custom edges with the nodes' links takes longer than"
+    )
+    beside.leader.see()
+    explained = beside.leader.queries.pod("default", "p")()
+    assert explained.decision is not None
+    assert explained.decision.note == event["message"]
+
+
+async def test_who_got_what_was_asked_for_is_told_nothing(beside):
+    beside.pod("p")
+    await beside.filter("p")
+    assert await beside.leader.bind("p", "n0") == ""
+    await turns()
+    assert beside.leader.world.events == []
+    beside.leader.see()
+    assert beside.leader.queries.pod("default", "p")().decision.note == ""
+
+
 async def test_what_was_begun_goes_on_and_the_pod_is_placed_by_its_edges_when_it_is_tried_again(beside):
     beside.process.go.clear()
     beside.pod("p")
     await beside.filter("p")
     beside.process.go.set()
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turns()
     asked = [task for task in beside.process.tasks if task.nodes[0][0].name]
     await beside.filter("p")
     assert [task for task in beside.process.tasks if task.nodes[0][0].name] == asked
