@@ -20,6 +20,8 @@ import asyncio
 import http.client
 import itertools
 import json
+import os
+import random
 import subprocess
 import sys
 import threading
@@ -36,13 +38,15 @@ from fastapi import FastAPI, Request, Response
 
 from kompakt_client.connections import plain
 from kompakt_client.transport import ApiClient
-from kompakt_core.contract import ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE
+from kompakt_core.contract import ANN_EDGES, ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE
 from kompakt_core.ids import JobUid, NodeName, PodUid
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
 from kompakt_core.placement.model import Gang, GpuRequest, Rejection, Worker
 from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_to_spec
+from kompakt_extender.custom_patterns import CustomPatterns
+from kompakt_extender.deciding.process import DecidingProcess
 from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.main import SWITCH_SECONDS, listen, server
 from kompakt_extender.metrics import ExtenderMetrics
@@ -57,6 +61,7 @@ MACHINE, GPUS = "dgx1-v100", 8
 VERBS, WHO = ("filter", "prioritize"), ("extender", "echo")
 TURNS = 8  # orders of names, one for each pod's filter and prioritize
 WARM_UP = 10  # requests of each kind that do not count
+EDGES = 50  # pods a second
 _JSON = "application/json"
 
 
@@ -169,11 +174,12 @@ def echo_app() -> FastAPI:
     return app
 
 
-async def serve(nodes: int) -> None:
-    """Answer until killed; prints both ports."""
+async def serve(nodes: int, *, here: bool) -> None:
+    """Answer until killed; prints both ports. `here`: custom edges are weighed in this process."""
     sys.setswitchinterval(SWITCH_SECONDS)
     metrics = ExtenderMetrics()
-    session = LeaderSession(ApiClient(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS)
+    weights = None if here else CustomPatterns(DecidingProcess("kompakt_extender.deciding.weighing:weigher", niceness=5))
+    session = LeaderSession(ApiClient(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS, weights=weights)
     fill(session, nodes)
     app = verbs_app(Busy(session, nodes), metrics)
     stop = threading.Event()
@@ -210,6 +216,51 @@ def body_of(names: int, turn: int = 0) -> bytes:
     return json.dumps(
         {"Pod": pod, "Nodes": None, "NodeNames": [name_of((number + 7 * turn) % names) for number in range(names)]}
     ).encode()
+
+
+def hostile_body(names: int, number: int) -> bytes:
+    """A pod of another namespace, with edges of its own."""
+    rng = random.Random(number)
+    edges = ",".join(
+        f"{a}-{b}:{rng.randint(1, 10**6)}" for a, b in itertools.combinations(range(GPUS), 2) if b == a + 1 or b == GPUS - 1
+    )
+    identity = {"name": f"h-{number}", "namespace": "hostile", "uid": f"hostile-{number}"}
+    pod = {"metadata": {**identity, "annotations": {ANN_PATTERN: "Custom", ANN_EDGES: edges}}, "spec": spec_of(GPUS)}
+    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": [name_of(one) for one in range(names)]}).encode()
+
+
+def _until_closed(stop: threading.Event) -> None:
+    sys.stdin.read()
+    stop.set()
+
+
+def ask_in_vain(port: int, names: int) -> None:
+    """Ask filter and prioritize about EDGES such pods a second until standard input ends; prints how many milliseconds each pod
+    took, as JSON.
+    """
+    stop, took = threading.Event(), list[float]()
+    threading.Thread(target=_until_closed, args=[stop], daemon=True).start()
+    client, began = Client(os.getpid(), port), time.monotonic()
+    for number in itertools.count():
+        if stop.wait(max(began + number / EDGES - time.monotonic(), 0.0)):
+            break
+        body, start = hostile_body(names, number), time.perf_counter()
+        for verb in VERBS:
+            client.post(f"/{verb}", body)
+        took.append((time.perf_counter() - start) * 1e3)
+    print(json.dumps(took))
+
+
+@contextmanager
+def hostile(port: int, names: int) -> Iterator[list[float]]:
+    """Another process asks in vain meanwhile; what it took is in the list at the end. A process, since two threads that measure
+    and ask would wait for each other.
+    """
+    command = [sys.executable, "-m", "benchmarks.extender", "--ask-in-vain", str(port), "--names", str(names)]
+    took: list[float] = []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield took
+        took += json.loads(process.communicate()[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,14 +344,15 @@ def memory(pid: int) -> str:
 
 
 @contextmanager
-def serving(nodes: int) -> Iterator[tuple[int, dict[str, Client]]]:
-    """The server's pid, and a client for the extender and for the echo."""
-    command = [sys.executable, "-m", "benchmarks.extender", "--serve", str(nodes)]
+def serving(nodes: int, *, here: bool) -> Iterator[tuple[int, int, dict[str, Client]]]:
+    """The server's pid, the extender's port, and a client for the extender and for the echo."""
+    command = [sys.executable, "-m", "benchmarks.extender", "--serve", str(nodes), *(["--edges-here"] if here else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             ports = process.stdout.readline().split()
-            yield process.pid, {who: Client(process.pid, int(port)) for who, port in zip(WHO, ports, strict=True)}
+            clients = {who: Client(process.pid, int(port)) for who, port in zip(WHO, ports, strict=True)}
+            yield process.pid, int(ports[0]), clients
         finally:
             process.terminate()
 
@@ -309,15 +361,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", type=int, nargs="+", default=[100, 1000, 5000])
     parser.add_argument("--requests", type=int, default=200, help="of each kind")
+    parser.add_argument(
+        "--edges-here", action="store_true", help="weigh custom edges in the process that answers, as kompakt once did"
+    )
+    parser.add_argument("--ask-in-vain", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if min(given.names) < 3 or given.requests < 1:
         parser.error("--names must be at least 3, --requests at least 1")
+    if given.ask_in_vain:
+        ask_in_vain(given.ask_in_vain, given.names[0])
+        return
     if given.serve:
-        uvloop.run(serve(given.serve))
+        uvloop.run(serve(given.serve, here=given.edges_here))
         return
     for names in given.names:
-        with serving(names) as (pid, clients):
+        with serving(names, here=given.edges_here) as (pid, port, clients):
             check(clients["extender"], names)
             title = f"{names} names, {given.requests} requests of each kind, {len(body_of(names)) >> 10} KiB a request"
             report(title, measure(clients, names, given.requests))
@@ -327,6 +386,16 @@ def main() -> None:
                 "  while gangs of 16 workers are planned without a pause", measure(clients, names, max(given.requests // 4, 1))
             )
             clients["extender"].post("/rest", b"")
+            many = given.requests * 20  # the namespace uses up its time, and goes on
+            alone = measure(clients, names, many)
+            with hostile(port, names) as took:
+                beside = measure(clients, names, many)
+            report(f"  beside {EDGES} pods a second with custom edges of their own ({len(took)} asked about)", beside)
+            figures = f"p50 {quantile(took, 0.5) / 1e3:.2f} ms, p99 {quantile(took, 0.99) / 1e3:.2f} ms"
+            print(f"  {'':<10} those took {figures} for both verbs")
+            for verb in VERBS:
+                ends = [quantile([one.clock for one in times[verb, "extender"]], 0.99) for times in (beside, alone)]
+                print(f"  {verb:<10} p99 of the others {ends[0] / ends[1]:.2f} times that without them")
 
 
 if __name__ == "__main__":

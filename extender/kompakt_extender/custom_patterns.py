@@ -24,10 +24,10 @@ from kompakt_extender.deciding.weighing import WeighedNodes, WeighingTask
 # kube-scheduler places one pod after another, so this is what a pod with new edges may cost all others. Enough for five new sets
 # of eight edges on eight GPUs each (50 ms).
 REQUEST_SECONDS: Final = 0.25
-# Processor time that a namespace's edges may take: at once, and in each second. Fifty pods a second with edges of their own cost
-# 2.5 s a second.
-NAMESPACE_SECONDS: Final = 5.0
-NAMESPACE_RATE: Final = 0.1
+# Time that a namespace's edges may take, of the weighing process and of this one: at once, and in each second. Forty new sets of
+# eight edges, then one every two seconds. At 1,000 nodes each also costs this process 7 ms to compare them.
+NAMESPACE_SECONDS: Final = 2.0
+NAMESPACE_RATE: Final = 0.02
 NOT_IN_TIME: Final = (
     f"placed by pattern None: comparing its custom edges with the nodes' links takes longer than {REQUEST_SECONDS:g} s, or "
     "namespace and process had no time left for it"
@@ -62,6 +62,10 @@ class Weights(Protocol):
         """Whether it has used up its time: nothing more is weighed for it now."""
         ...
 
+    def spend(self, namespace: str, seconds: float) -> None:
+        """So much was used for it here."""
+        ...
+
     async def weigh(self, namespace: str, request: Request, nodes: Sequence[NodeAndWait], until: float) -> bool:
         """Have nodes weighed (the planned one alone, or others), in their order; whether any were."""
         ...
@@ -75,6 +79,9 @@ class WeighedHere:
 
     def exhausted(self, namespace: str) -> bool:
         return False
+
+    def spend(self, namespace: str, seconds: float) -> None:
+        """Nobody counts."""
 
     async def weigh(self, namespace: str, request: Request, nodes: Sequence[NodeAndWait], until: float) -> bool:
         return False
@@ -102,6 +109,9 @@ class CustomPatterns:
 
     def exhausted(self, namespace: str) -> bool:
         return self._budget.left(namespace) <= 0
+
+    def spend(self, namespace: str, seconds: float) -> None:
+        self._budget.spend(namespace, seconds)
 
     async def weigh(self, namespace: str, request: Request, nodes: Sequence[NodeAndWait], until: float) -> bool:
         """Returns at `until`, by the clock, at the latest. What is under way for the namespace then goes on, and nothing else of
@@ -133,9 +143,9 @@ class CustomPatterns:
         try:
             found: WeighedNodes = await self._process.call(lambda fresh: task, HUNG_SECONDS)
         except (TryLater, CallFailed):
-            self._budget.spend(namespace, NAMESPACE_SECONDS)  # its edges hung or killed the process
+            self.spend(namespace, NAMESPACE_SECONDS)  # its edges hung or killed the process
             raise
-        self._budget.spend(namespace, found.seconds)
+        self.spend(namespace, found.seconds)
         self._learn(request, dict(zip(wanted, found.weights, strict=False)))
 
     def _learn(self, request: Request, weights: Mapping[WeightKey, Weight | Rejection]) -> None:
