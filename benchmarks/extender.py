@@ -61,7 +61,7 @@ MACHINE, GPUS = "dgx1-v100", 8
 VERBS, WHO = ("filter", "prioritize"), ("extender", "echo")
 TURNS = 8  # orders of names, one for each pod's filter and prioritize
 WARM_UP = 10  # requests of each kind that do not count
-EDGES = 50  # pods a second
+OTHERS = 50  # pods a second
 _JSON = "application/json"
 
 
@@ -218,15 +218,19 @@ def body_of(names: int, turn: int = 0) -> bytes:
     ).encode()
 
 
-def hostile_body(names: int, number: int) -> bytes:
-    """A pod of another namespace, with edges of its own."""
-    rng = random.Random(number)
-    edges = ",".join(
-        f"{a}-{b}:{rng.randint(1, 10**6)}" for a, b in itertools.combinations(range(GPUS), 2) if b == a + 1 or b == GPUS - 1
-    )
+def other_body(names: int, number: int, *, edges: bool) -> bytes:
+    """A pod of another namespace, with edges of its own or with none."""
+    notes = {ANN_PATTERN: "Custom", ANN_EDGES: edges_of(number)} if edges else {}
     identity = {"name": f"h-{number}", "namespace": "hostile", "uid": f"hostile-{number}"}
-    pod = {"metadata": {**identity, "annotations": {ANN_PATTERN: "Custom", ANN_EDGES: edges}}, "spec": spec_of(GPUS)}
+    pod = {"metadata": {**identity, "annotations": notes}, "spec": spec_of(GPUS)}
     return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": [name_of(one) for one in range(names)]}).encode()
+
+
+def edges_of(number: int) -> str:
+    """Some that no other number has."""
+    rng, last = random.Random(number), GPUS - 1
+    pairs = ((a, b) for a, b in itertools.combinations(range(GPUS), 2) if b in (a + 1, last))
+    return ",".join(f"{a}-{b}:{rng.randint(1, 10**6)}" for a, b in pairs)
 
 
 def _until_closed(stop: threading.Event) -> None:
@@ -234,17 +238,17 @@ def _until_closed(stop: threading.Event) -> None:
     stop.set()
 
 
-def ask_in_vain(port: int, names: int) -> None:
-    """Ask filter and prioritize about EDGES such pods a second until standard input ends; prints how many milliseconds each pod
+def ask_in_vain(port: int, names: int, *, edges: bool) -> None:
+    """Ask filter and prioritize about OTHERS such pods a second until standard input ends; prints how many milliseconds each pod
     took, as JSON.
     """
     stop, took = threading.Event(), list[float]()
     threading.Thread(target=_until_closed, args=[stop], daemon=True).start()
     client, began = Client(os.getpid(), port), time.monotonic()
     for number in itertools.count():
-        if stop.wait(max(began + number / EDGES - time.monotonic(), 0.0)):
+        if stop.wait(max(began + number / OTHERS - time.monotonic(), 0.0)):
             break
-        body, start = hostile_body(names, number), time.perf_counter()
+        body, start = other_body(names, number, edges=edges), time.perf_counter()
         for verb in VERBS:
             client.post(f"/{verb}", body)
         took.append((time.perf_counter() - start) * 1e3)
@@ -252,11 +256,12 @@ def ask_in_vain(port: int, names: int) -> None:
 
 
 @contextmanager
-def hostile(port: int, names: int) -> Iterator[list[float]]:
+def others(port: int, names: int, *, edges: bool) -> Iterator[list[float]]:
     """Another process asks in vain meanwhile; what it took is in the list at the end. A process, since two threads that measure
     and ask would wait for each other.
     """
     command = [sys.executable, "-m", "benchmarks.extender", "--ask-in-vain", str(port), "--names", str(names)]
+    command += ["--edges"] if edges else []
     took: list[float] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield took
@@ -364,13 +369,14 @@ def main() -> None:
     parser.add_argument(
         "--edges-here", action="store_true", help="weigh custom edges in the process that answers, as kompakt once did"
     )
+    parser.add_argument("--edges", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--ask-in-vain", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if min(given.names) < 3 or given.requests < 1:
         parser.error("--names must be at least 3, --requests at least 1")
     if given.ask_in_vain:
-        ask_in_vain(given.ask_in_vain, given.names[0])
+        ask_in_vain(given.ask_in_vain, given.names[0], edges=given.edges)
         return
     if given.serve:
         uvloop.run(serve(given.serve, here=given.edges_here))
@@ -386,16 +392,21 @@ def main() -> None:
                 "  while gangs of 16 workers are planned without a pause", measure(clients, names, max(given.requests // 4, 1))
             )
             clients["extender"].post("/rest", b"")
-            many = given.requests * 20  # the namespace uses up its time, and goes on
-            alone = measure(clients, names, many)
-            with hostile(port, names) as took:
-                beside = measure(clients, names, many)
-            report(f"  beside {EDGES} pods a second with custom edges of their own ({len(took)} asked about)", beside)
-            figures = f"p50 {quantile(took, 0.5) / 1e3:.2f} ms, p99 {quantile(took, 0.99) / 1e3:.2f} ms"
-            print(f"  {'':<10} those took {figures} for both verbs")
-            for verb in VERBS:
-                ends = [quantile([one.clock for one in times[verb, "extender"]], 0.99) for times in (beside, alone)]
-                print(f"  {verb:<10} p99 of the others {ends[0] / ends[1]:.2f} times that without them")
+            beside_others(clients, port, names, given.requests * 20)
+
+
+def beside_others(clients: Mapping[str, Client], port: int, names: int, requests: int) -> None:
+    """The same requests beside ordinary pods, and beside custom edges for so long that their namespace uses up its time."""
+    p99: list[dict[str, float]] = []
+    for kind in ("ordinary pods", "pods with edges of their own"):
+        with others(port, names, edges=bool(p99)) as took:
+            times = measure(clients, names, requests)
+        p99.append({verb: quantile([one.clock for one in times[verb, "extender"]], 0.99) for verb in VERBS})
+        report(f"  beside {OTHERS} {kind} a second ({len(took)} asked about)", times)
+        figures = f"p50 {quantile(took, 0.5) / 1e3:.2f} ms, p99 {quantile(took, 0.99) / 1e3:.2f} ms"
+        print(f"  {'':<10} those took {figures} for both verbs")
+    for verb in VERBS:
+        print(f"  {verb:<10} p99 beside edges {p99[1][verb] / p99[0][verb]:.2f} times that beside ordinary pods")
 
 
 if __name__ == "__main__":

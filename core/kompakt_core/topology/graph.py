@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
 from itertools import combinations
@@ -130,6 +130,10 @@ class LinkGraph:
         _check_gpus(self.gpus)
         _check_links(self.links, len(self.gpus))
         _check_extras(self)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what is computed from the fields: `shared` of another process would be nobody's."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
     def size(self) -> int:

@@ -1,6 +1,8 @@
 """Rules of a link graph, its digest, its public form, and its form in the API."""
 
+import copy
 import json
+import pickle
 from importlib.resources import files
 from itertools import combinations
 from typing import Any
@@ -181,3 +183,15 @@ def test_links_of_a_spec_may_come_in_any_order_and_direction() -> None:
     spec = spec_of()
     spec["links"] = [entry | {"a": entry["b"], "b": entry["a"]} for entry in reversed(spec["links"])]
     assert graph_from_spec(spec) == machine("rtx8000-4")
+
+
+@pytest.mark.parametrize("copied", [lambda graph: pickle.loads(pickle.dumps(graph)), copy.deepcopy], ids=["pickled", "copied"])
+def test_a_graph_of_another_process_shares_the_tables_of_its_kind(copied):
+    graph = machine("dgx1-v100")
+    bare = len(pickle.dumps(graph))
+    assert graph.shared.graph.digest == graph.digest
+    assert graph.weights
+    other = copied(graph)
+    assert other == graph
+    assert other.shared is graph.shared
+    assert len(pickle.dumps(graph)) == bare, "what is computed does not travel"
