@@ -32,6 +32,7 @@ NOT_IN_TIME: Final = (
     f"placed by pattern None: comparing its custom edges with the nodes' links takes longer than {REQUEST_SECONDS:g} s, or "
     "namespace and process had no time left for it"
 )
+START_SECONDS: Final = 5.0  # more for who finds no process, which is the first pod with edges: half a second on a quiet machine
 HUNG_SECONDS: Final = 30.0  # a node takes a second at most (core's search.NODES), so this process hangs
 MOST_REQUESTS: Final = 64
 MOST_WEIGHTS: Final = 4096  # of one request
@@ -114,17 +115,19 @@ class CustomPatterns:
         self._budget.spend(namespace, seconds)
 
     async def weigh(self, namespace: str, request: Request, nodes: Sequence[NodeAndWait], until: float) -> bool:
-        """Returns at `until`, by the clock, at the latest. What is under way for the namespace then goes on, and nothing else of
-        it is begun before that has ended.
+        """Returns at `until`, by the clock, at the latest, or START_SECONDS later where there is no process yet.
+
+        What is under way for the namespace then goes on, and nothing else of it is begun before that has ended.
         """
         missing = [(state, waits) for state, waits in nodes if self.weight(request, state, waits) is None]
         if not missing or self.exhausted(namespace):
             return False
         if (before := self._under_way.get(namespace)) is not None:
             return await self._wait_for(before, until)  # it may be about the same
+        seconds, until = until - self._clock(), until if self._process.ready else until + START_SECONDS
         asked = _asked(request, missing[0][0])
         wanted = {weight_key(asked, *node): node for node in islice(missing, MOST_AT_ONCE)}
-        task = asyncio.create_task(self._ask(namespace, asked, wanted, until - self._clock()))
+        task = asyncio.create_task(self._ask(namespace, asked, wanted, seconds))
         self._under_way[namespace] = task
         task.add_done_callback(lambda task: self._ended(namespace, task))
         return await self._wait_for(task, until)

@@ -35,6 +35,11 @@ class CallFailed(Exception):
 class Callee(Protocol):
     """What answers calls."""
 
+    @property
+    def ready(self) -> bool:
+        """Whether a call is answered without the start of a process."""
+        ...
+
     async def call(self, argument: Callable[[bool], Any], seconds: float) -> Any:
         """See DecidingProcess.call."""
         ...
@@ -57,6 +62,10 @@ class DecidingProcess:
     def pid(self) -> int | None:
         """Of the process that runs now."""
         return None if self._process is None else self._process.pid
+
+    @property
+    def ready(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     async def call(self, argument: Callable[[bool], Any], seconds: float) -> Any:
         """What the process answers. `argument` is asked for what to send; True: this process was never sent anything.
@@ -95,7 +104,7 @@ class DecidingProcess:
     async def _running(self) -> tuple[Process, bool]:
         if self._stopped:
             raise ProcessDied("stopped", RETRY_SECONDS)
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None and self.ready:
             return self._process, False
         if self._process is not None:
             await self._end("it died")

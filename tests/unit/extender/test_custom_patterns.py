@@ -39,6 +39,7 @@ class Played:
         self.go = asyncio.Event()
         self.go.set()
         self.weighs = False
+        self.ready = True
 
     async def call(self, argument: Callable[[bool], Any], seconds: float) -> WeighedNodes:
         task: WeighingTask = argument(False)
@@ -258,13 +259,11 @@ async def test_random_clusters_get_the_answers_that_weighing_at_once_gives():
                 leader.see()
 
 
-async def test_edges_are_weighed_by_a_true_process():
+async def test_edges_are_weighed_by_a_true_process_for_the_first_pod_that_has_any_too():
     process = DecidingProcess("kompakt_extender.deciding.weighing:weigher")
     leader = on_nodes(3, weights=CustomPatterns(process))
     scheduler = Scheduler(Replica(leader))
-    request = Request(1, GpuRequest())
     try:
-        await process.call(lambda fresh: WeighingTask(request, (), 0.0), 60.0)  # its start is not counted below
         leader.add_pod(pod("p", 4, annotations={c.ANN_PATTERN: "Custom", c.ANN_EDGES: CHAIN}))
         await scheduler.filter("p", *NODES)
         assert await leader.bind("p", "n0") == ""
