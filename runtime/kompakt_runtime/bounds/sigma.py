@@ -11,6 +11,7 @@ import torch
 
 from kompakt_runtime.compat.graph import argument
 from kompakt_runtime.saved.lossless import Mask, sign_mask
+from kompakt_runtime.saved.noise import parts_of
 from kompakt_runtime.uses.parameters import ACCUMULATE
 
 Tensor = Any
@@ -31,8 +32,6 @@ _PARTNER: Final = {
 _TURNING: Final = frozenset({"TBackward0", "MtBackward0", "TransposeBackward0", "PermuteBackward0"})
 _STRAIGHT: Final = frozenset({"ToCopyBackward0", "AliasBackward0", "DetachBackward0", "CloneBackward0"})
 _ARGUMENTS: Final = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-# Nonzero elements are counted in so many parts at most: what that takes beside the tensor is a small part of it.
-PARTS: Final = 64
 NOTHING: Final = 1e-5  # what arithmetic may leave of no share; of ten thousand elements that meet in a place one is more
 
 
@@ -162,7 +161,7 @@ def _share(x: Tensor, along: int) -> Tensor:
 def in_parts(x: Tensor, along: int) -> tuple[int, tuple[Tensor, ...]]:
     """Whole along one dimension, divided along another, which is returned too: counting one part at a time takes little."""
     across = max((dim for dim in range(x.dim()) if dim != along % x.dim()), key=lambda dim: x.shape[dim])
-    return across, x.tensor_split(max(1, min(PARTS, x.shape[across])), across)
+    return across, x.tensor_split(max(1, min(parts_of(x), x.shape[across])), across)
 
 
 def contraction(node: Node, slot: str, shape: tuple[int, ...], parameter: Tensor) -> Contraction:

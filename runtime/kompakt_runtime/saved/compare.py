@@ -31,7 +31,8 @@ def differences(entry: SavedStorage, copies: Iterable[tuple[int, Tensor]], origi
             more, error = _difference(entry, part, other)
             wrong.append(more)
             largest.append(error.double())
-    return int(torch.stack(wrong).sum()), float(torch.stack(largest).max())
+    more, error = torch.stack([torch.stack(wrong).sum().double(), torch.stack(largest).max()]).tolist()  # waits once
+    return int(more), error
 
 
 def _difference(entry: SavedStorage, copy: Tensor, original: Tensor) -> tuple[Tensor, Tensor]:

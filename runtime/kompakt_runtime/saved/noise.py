@@ -10,8 +10,9 @@ import torch
 from kompakt_runtime.saved.handle import Handle
 
 Tensor = Any
-# A tensor of more elements is looked at in at most so many parts, which have as many elements as this at least.
-SMALL, PARTS, LEAST = 1 << 16, 64, 1 << 14
+# A tensor of more elements is looked at in at most so many parts, which have as many elements as this at least; on GPUs more, for
+# there a launch takes longer than what it does to fewer.
+SMALL, PARTS, LEAST, LAUNCHED = 1 << 16, 64, 1 << 14, 1 << 22
 Node = Any
 
 
@@ -72,10 +73,18 @@ def handed_on(gradient: Tensor, like: Tensor) -> Tensor:
 
 def slices(t: Tensor) -> tuple[Tensor, ...]:
     """Views of all of a tensor, each a few percent of a large one: what is computed of one at a time needs little room."""
-    if t.numel() <= SMALL:
+    parts = parts_of(t)
+    if parts == 1:
         return (t,)
     longest = max(range(t.dim()), key=lambda dim: t.shape[dim])
-    return tuple(t.tensor_split(min(t.shape[longest], PARTS, -(-t.numel() // LEAST)), longest))
+    return tuple(t.tensor_split(min(t.shape[longest], parts), longest))
+
+
+def parts_of(t: Tensor) -> int:
+    """In how many parts a tensor is looked at."""
+    if t.numel() <= SMALL:
+        return 1
+    return min(PARTS, -(-t.numel() // (LEAST if t.device.type == "cpu" else LAUNCHED)))
 
 
 def absolute_sum(t: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from benchmarks.memory import peak_of
 from kompakt_runtime.bounds import nonlinear
 from kompakt_runtime.saved.compare import differences
 from kompakt_runtime.saved.entry import SavedStorage
-from kompakt_runtime.saved.noise import Noise
+from kompakt_runtime.saved.noise import Noise, slices
 from tests.support.runtime.tensors import normal
 
 CPU = torch.device("cpu")
@@ -58,3 +58,12 @@ def test_what_noise_did_is_summed_with_little_room(dtype):
     a, b = tensor(dtype), tensor(dtype) * 2
     assert share(lambda: nonlinear._moved(a, b), a) < 0.1
     assert float(nonlinear._moved(a, b)) == pytest.approx(float(a.double().square().sum()), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("device", "elements", "parts"), [("cpu", 1 << 22, 64), ("meta", 1 << 22, 1), ("meta", 1 << 25, 8), ("meta", 1 << 30, 64)]
+)
+def test_parts_are_larger_where_each_operation_is_a_launch(device, elements, parts):
+    found = slices(torch.empty(elements // 1024, 1024, device=device, dtype=torch.bfloat16))
+    assert len(found) == parts
+    assert sum(part.numel() for part in found) == elements
