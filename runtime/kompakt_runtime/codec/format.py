@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def item(self) -> int:
-        return int(torch.empty(0, dtype=self.dtype).element_size())
+        return int(self.dtype.itemsize)
 
     @property
     def stored(self) -> int:

@@ -57,14 +57,14 @@ def pattern(dtype: Any, value: float) -> int:
     return int(near.view(torch.int16)) - int(float(near) > value)
 
 
-def codes(magnitude: Tensor, inverse: float) -> Tensor:
+def codes(magnitude: Tensor, inverse: Tensor | float) -> Tensor:
     """Of float32 magnitudes (int32); whatever where there is none."""
     fixed = magnitude * inverse + (ONE + 1)
     found = (fixed.view(torch.int32) >> 8) & 0xFFFF
     return found * (magnitude != 0)
 
 
-def middles(code: Tensor, step: float, dtype: Any) -> Tensor:
+def middles(code: Tensor, step: Tensor | float, dtype: Any) -> Tensor:
     """The magnitudes that codes (int32) stand for, in the type."""
     value = ((code << 8) | 0x47000000).view(torch.float32) - (ONE + 0.5)
     value = value.clamp_(min=0) * step
@@ -81,9 +81,10 @@ def scales(dtype: Any, bound: float) -> tuple[Scale, ...]:
         inverse = inverse_of(dtype, 2 * bound * (1 - BLUR))
         return tuple(_scale(dtype, inverse, bits) for bits in range(1, MOST_BITS + 1))
     found: list[Scale] = []
-    tried = [(inverse, _first_wrong(dtype, inverse, bound)) for inverse in _inverses(dtype, bound)]
+    inverses = _inverses(dtype, bound)
+    tried = list(zip(inverses, _first_wrong(dtype, inverses, bound), strict=True))
     for bits in range(1, MOST_BITS + 1):
-        good = (_scale(dtype, inverse, bits) for inverse, wrong in tried if _scale(dtype, inverse, bits).first_outside <= wrong)
+        good = (row for inverse, wrong in tried if (row := _scale(dtype, inverse, bits)).first_outside <= wrong)
         best = next(good, None)
         if best is None and not found:
             return ()
@@ -97,19 +98,30 @@ def _inverses(dtype: Any, bound: float) -> list[float]:
 
 
 def _scale(dtype: Any, inverse: float, bits: int) -> Scale:
-    step = struct.unpack("<f", struct.pack("<f", 1 / inverse))[0]
+    step = _step(inverse)
     # A little below the last bin's end, so that rounding never gives a code that is not there.
     return Scale(inverse, step, pattern(dtype, (2**bits - 1 - BLUR) * step))
 
 
-def _first_wrong(dtype: Any, inverse: float, bound: float) -> int:
-    """The first bit pattern of a 16-bit type whose number does not come back within the bound, or as zero."""
-    numbers = torch.arange(1 << 15, dtype=torch.int32).to(torch.int16).view(dtype)
-    magnitude = numbers.to(torch.float32)
-    back = middles(codes(magnitude, inverse), _scale(dtype, inverse, 1).step, dtype)
-    kept = ((back.double() - magnitude.double()).abs() <= bound) & ((back > 0) | (magnitude == 0))
-    wrong = (~kept).nonzero()
-    return int(wrong[0]) if wrong.numel() else 1 << 15
+def _step(inverse: float) -> float:
+    return float(struct.unpack("<f", struct.pack("<f", 1 / inverse))[0])
+
+
+def _first_wrong(dtype: Any, inverses: list[float], bound: float) -> list[int]:
+    """For each inverse the first bit pattern of a 16-bit type whose number does not come back within the bound, or as zero; the
+    first that no number of bits gives a code where there is none before.
+
+    Numbers below a quarter of a step all come back as the first bin's middle: the smallest one is farthest from it.
+    """
+    steps = torch.tensor([_step(inverse) for inverse in inverses]).unsqueeze(1)
+    end = _scale(dtype, min(inverses), MOST_BITS).first_outside
+    patterns = torch.arange(max(1, pattern(dtype, float(steps.min()) / 4)), end, dtype=torch.int32)
+    patterns = torch.cat([patterns.new_ones(1), patterns])
+    magnitude = patterns.to(torch.int16).view(dtype).to(torch.float32)
+    back = middles(codes(magnitude, torch.tensor(inverses).unsqueeze(1)), steps, dtype).to(torch.float32)
+    wrong = ~(((back - magnitude).abs_() <= round_down(bound, torch.float32)) & (back > 0))
+    places = torch.where(wrong.any(1), wrong.to(torch.uint8).argmax(1), len(patterns))
+    return list(torch.cat([patterns, patterns.new_full((1,), end)])[places].tolist())
 
 
 def table(dtype: Any, rows: tuple[Scale, ...], device: Any) -> Tensor:
@@ -120,5 +132,5 @@ def table(dtype: Any, rows: tuple[Scale, ...], device: Any) -> Tensor:
         inverse, step = struct.unpack("<2i", struct.pack("<2f", row.inverse, row.step))
         numbers += [row.first_outside, inverse, step, 0]
     numbers += (ROWS * 4 - len(numbers)) // 4 * [beyond, 0, 0, 0]
-    found = torch.tensor(numbers, dtype=torch.int32)
-    return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found
+    # So few bytes are copied aside before the call returns: waiting for the device is as needless as pinning them, which is slow.
+    return torch.tensor(numbers, dtype=torch.int32).to(device, non_blocking=True)
