@@ -89,7 +89,8 @@ class _Usual:
     def bent(self, once: Gradients, twice: Gradients, share: float) -> frozenset[int]:
         def too_far(i: int, a: Tensor) -> bool:
             effect = twice[i] - a
-            return not _norm(effect - 2 * (once[i] - a)) <= share * _norm(effect) + 3 * self._unsteady[i]  # nor where it is NaN
+            rounded = torch.finfo(a.dtype).eps * _norm(a)  # three gradients were: much of an effect that is small beside them
+            return not _norm(effect - 2 * (once[i] - a)) <= share * _norm(effect) + 3 * self._unsteady[i] + rounded  # nor NaN
 
         return frozenset(i for i, a in self._plain if too_far(i, a))
 

@@ -76,3 +76,13 @@ def test_half_precision_is_judged_by_its_own_last_bits():
     seen = response(lambda t: (delta.mT @ t,), saved)
     assert seen.slightly == ONE
     assert seen.bent == NOTHING
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_rounding_bends_nothing(dtype):
+    """As in attention, whose output moves the gradients by a few percent, which are rounded to the type."""
+    saved, most = SAVED.to(dtype), (DELTA.mT @ DELTA).float()
+    straight = response(lambda t: ((most + 0.03 * (DELTA.mT.float() @ t.float())).to(dtype),), saved)
+    assert straight == Response(ONE, ONE, ONE, NOTHING, ONE)
+    curved = response(lambda t: ((most + 0.2 * (DELTA.mT.float() @ t.float().square())).to(dtype),), saved)
+    assert curved.bent == ONE
