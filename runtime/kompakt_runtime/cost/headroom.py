@@ -122,7 +122,7 @@ class Headroom:
         self._fixed = self._held + self._state + sum(map(_gradient_bytes, self._weights))
 
     def _gradients(self) -> int:
-        return sum(_gradient_bytes(weight) for weight in self._linear if weight.dtype == self._reading)
+        return sum(_gradient_bytes(weight) for weight in self._linear if weight.dtype == self._reading and _made_at_once(weight))
 
     def _above(self, fixed: int) -> int:
         """What a later pass is taken to need beside `fixed`: no more than the first did where as many gradients were there."""
@@ -173,6 +173,11 @@ def _state(optimizer: Any, device: Any) -> Iterator[Tensor]:
     """What the optimizer made at its first step, after the first forward pass began."""
     for state in optimizer.state.values():
         yield from (t for t in state.values() if isinstance(t, torch.Tensor) and t.device == device)
+
+
+def _made_at_once(weight: Any) -> bool:
+    """CPUs without instructions for 16-bit types multiply them into float32 first, and that may be all there is at the peak."""
+    return bool(weight.is_cuda or weight.element_size() > 2)
 
 
 def _gradient_bytes(weight: Any) -> int:
