@@ -28,6 +28,8 @@ ONE = 32768.0
 BLUR = 1 / 64  # what rounding the quotient and the middle may cost, as a share of a step; see the decision
 DIGITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24}  # of a number, the hidden one included
 TRIES, FINENESS = 72, 64  # steps tried: 2^(-j / FINENESS) times the widest
+KEPT = 7  # binary digits of a bound: at most 1.6 % of it is given away, and hundreds of layers share a few dozen tables
+FAR = 64  # powers of two within which no bfloat16 that matters is subnormal or infinite
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,22 @@ def middles(code: Tensor, step: Tensor | float, dtype: Any) -> Tensor:
     return ((value.view(torch.int32) + 0x8000) >> 16).to(torch.int16).view(torch.bfloat16)
 
 
-@functools.lru_cache(4096)
 def scales(dtype: Any, bound: float) -> tuple[Scale, ...]:
     """One for each number of bits from 1 to MOST_BITS, the last ones alike where more bits cannot be used; () where none can."""
+    share, exponent = math.frexp(bound)
+    share = math.ldexp(math.floor(math.ldexp(share, KEPT)), -KEPT)
+    if dtype == torch.bfloat16 and abs(exponent) <= FAR:
+        return tuple(_times_two_to(exponent, row) for row in _scales(dtype, share))
+    return _scales(dtype, math.ldexp(share, exponent))
+
+
+def _times_two_to(exponent: int, row: Scale) -> Scale:
+    """Of bfloat16, whose numbers lie alike in all powers of two, and have 7 bits below the exponent."""
+    return Scale(math.ldexp(row.inverse, -exponent), math.ldexp(row.step, exponent), row.first_outside + (exponent << 7))
+
+
+@functools.lru_cache(4096)
+def _scales(dtype: Any, bound: float) -> tuple[Scale, ...]:
     if dtype == torch.float32:
         inverse = inverse_of(dtype, 2 * bound * (1 - BLUR))
         return tuple(_scale(dtype, inverse, bits) for bits in range(1, MOST_BITS + 1))
@@ -115,7 +130,8 @@ def _first_wrong(dtype: Any, inverses: list[float], bound: float) -> list[int]:
     """
     steps = torch.tensor([_step(inverse) for inverse in inverses]).unsqueeze(1)
     end = _scale(dtype, min(inverses), MOST_BITS).first_outside
-    patterns = torch.arange(max(1, pattern(dtype, float(steps.min()) / 4)), end, dtype=torch.int32)
+    begin = max(1, pattern(dtype, float(steps.min()) / 4))
+    patterns = torch.arange(min(begin, end), end, dtype=torch.int32)
     patterns = torch.cat([patterns.new_ones(1), patterns])
     magnitude = patterns.to(torch.int16).view(dtype).to(torch.float32)
     back = middles(codes(magnitude, torch.tensor(inverses).unsqueeze(1)), steps, dtype).to(torch.float32)

@@ -2,6 +2,7 @@
 not prove what a GPU does; tests/gpu does that where there is one.
 """
 
+import math
 import os
 import re
 import subprocess
@@ -11,9 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 import triton
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks import static_codec
 from kompakt_runtime.codec import one_pass
+from kompakt_runtime.codec import scales as module
 from kompakt_runtime.codec.scales import codes, middles, scales
 
 SHORT = [torch.float16, torch.bfloat16]
@@ -40,6 +44,16 @@ def test_every_number_with_a_code_keeps_the_bound(dtype, bound):
         assert int(code.max()) < 1 << bits
         assert bool(((back.double() - magnitude.double()).abs() <= bound).all())
         assert torch.equal(back == 0, magnitude == 0)
+
+
+@settings(deadline=None)
+@given(st.floats(0.5, 1, exclude_max=True), st.integers(-64, 64), st.sampled_from(SHORT))
+def test_steps_scale_with_the_bound_and_are_those_found_for_it(share, exponent, dtype):
+    """Of bfloat16 they are found once for all powers of two."""
+    bound = math.ldexp(share, exponent)
+    kept = math.ldexp(math.floor(math.ldexp(share, 7)), exponent - 7)
+    assert bound * (1 - 2**-6) < kept <= bound
+    assert module._scales(dtype, kept) == scales(dtype, bound)
 
 
 @pytest.mark.parametrize("bound", [0.3, 1e-3, 3e-6])
