@@ -6,6 +6,7 @@ import torch
 from kompakt_runtime import codec
 from kompakt_runtime.codec import one_pass, select
 from kompakt_runtime.codec.one_pass_reference import expected
+from kompakt_runtime.compat.streams import stream_on
 from tests.support.runtime.tensors import same_bits
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
@@ -31,6 +32,13 @@ def sample(dtype: torch.dtype, kind: str, count: int = 300_001) -> torch.Tensor:
 def test_kernels_work_here(dtype):
     works = select.encoder(torch.device("cuda", 0), dtype)
     assert (works.name, works.reason) == ("triton", "")
+
+
+def test_a_streams_number_is_the_one_that_torch_tells():
+    device = torch.device("cuda", torch.cuda.current_device())
+    for stream in (torch.cuda.current_stream(device), torch.cuda.Stream(device)):
+        with torch.cuda.stream(stream):
+            assert stream_on(device) == torch.cuda.current_stream(device).cuda_stream
 
 
 @pytest.mark.parametrize("bound", [0.05, 0.002])

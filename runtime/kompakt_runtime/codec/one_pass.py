@@ -5,7 +5,6 @@ How much room tiles need is known when they have asked for it. If it was more th
 says what would suffice. Nothing here waits: the counters travel to pinned memory behind the kernel.
 """
 
-import contextlib
 import functools
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from kompakt_runtime.codec.one_pass_layout import COUNTED, HEAD, RAW, TILE, Offs
 from kompakt_runtime.codec.pack_kernels import pack_tiles
 from kompakt_runtime.codec.scales import MOST_BITS, scales, table
 from kompakt_runtime.codec.unpack_kernels import unpack_tiles
+from kompakt_runtime.compat.streams import launching_on, stream_on
 
 Tensor = Any
 
@@ -88,19 +88,17 @@ def _table(dtype: Any, bound: float, device: Any, stream: int | None) -> Tensor 
 
 def scales_on(dtype: Any, bound: float, device: Any) -> Tensor | None:
     """The table of steps for a bound, made once."""
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
-    return _table(dtype, bound, device, stream)
+    return _table(dtype, bound, device, stream_on(device))
 
 
 def programs_for(device: Any, tiles: int, each: int) -> int:
     """each: how many a multiprocessor runs at a time."""
-    processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-    return max(1, min(tiles, each * int(processors)))
+    return max(1, min(tiles, each * _processors(device)))
 
 
-def launching_on(device: Any) -> Any:
-    """Triton launches on the current device, which need not be the tensor's."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+@functools.cache
+def _processors(device: Any) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
 
 
 def _cut(x: Tensor, tiles: int) -> tuple[Tensor, Tensor]:

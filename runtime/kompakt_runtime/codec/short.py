@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kompakt_runtime.codec.grid import Grid, within
+from kompakt_runtime.compat.streams import stream_on
 
 Tensor = Any
 
@@ -69,8 +70,7 @@ def tables(grid: Grid, like: Tensor) -> tuple[Tensor, Tensor]:
     device = like.device
     if type(like) is not torch.Tensor:
         return _made(grid.dtype, grid.bound, device)
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
-    return _kept(grid.dtype, grid.bound, device, stream)
+    return _kept(grid.dtype, grid.bound, device, stream_on(device))
 
 
 @functools.lru_cache(32)

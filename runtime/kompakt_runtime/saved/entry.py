@@ -14,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from kompakt_runtime import codec
 from kompakt_runtime.codec import Channels, Room, begin, encode
 from kompakt_runtime.codec.rounding import WIDER
+from kompakt_runtime.compat.streams import stream_on
 from kompakt_runtime.compat.tensors import base_of, storage_key, users_of, version_of
 from kompakt_runtime.saved import carrier, states
 from kompakt_runtime.saved.demand import Demand
@@ -259,7 +260,7 @@ class SavedStorage:
 
 def stream_of(t: Tensor) -> int:
     """The stream that operations on the tensor's device run on now, for this thread."""
-    return int(torch.cuda.current_stream(t.device).cuda_stream) if t.is_cuda else 0
+    return stream_on(t.device) or 0
 
 
 def whole_storage(t: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def parts_of(t: Tensor) -> int:
     """In how many parts a tensor is looked at."""
     if t.numel() <= SMALL:
         return 1
-    return min(PARTS, -(-t.numel() // (LEAST if t.device.type == "cpu" else LAUNCHED)))
+    return min(PARTS, -(-int(t.numel()) // (LEAST if t.device.type == "cpu" else LAUNCHED)))
 
 
 def absolute_sum(t: Tensor) -> Tensor:
