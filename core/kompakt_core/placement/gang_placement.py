@@ -47,7 +47,7 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
     found = search.seat()
     if found is not None:
         return _plan(snapshot, gang, *found)
-    if SeatSearch(_emptied(snapshot), replace(gang, excluded=frozenset()), labels).seat() is None:
+    if not SeatSearch(_emptied(snapshot), replace(gang, excluded=frozenset()), labels).holds():
         return Rejection(Reason.NEVER_FITS, detail="demands")
     return _not_now(search)
 

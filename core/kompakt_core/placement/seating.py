@@ -27,21 +27,32 @@ class SeatSearch:
         self.kinds = kinds_of(gang.workers)
         self._labels = labels
         self._nodes = sorted(snapshot.nodes.values(), key=lambda state: state.name)
-        self._offers: list[dict[NodeName, NodeOffer]] = [self._ask(workers) for workers in self.kinds]
+        self._offers: list[dict[NodeName, NodeOffer | None]] = [{} for _ in self.kinds]
 
-    def _ask(self, workers: Sequence[Worker]) -> dict[NodeName, NodeOffer]:
-        offers = (offer(state, workers[0], self.gang, len(workers)) for state in self._nodes)
-        return {one.node.name: one for one in offers if one is not None}
+    def _offer(self, kind: int, name: NodeName) -> NodeOffer | None:
+        """Asked when it is needed first: to know that something holds the gang few nodes need be asked."""
+        offers = self._offers[kind]
+        if name not in offers:
+            workers = self.kinds[kind]
+            offers[name] = offer(self.snapshot.nodes[name], workers[0], self.gang, len(workers))
+        return offers[name]
 
     def seat(self, widest: Level | None = None) -> tuple[Level, Seating] | None:
         """The narrowest level with a domain that holds the gang, and the seats in its best domain.
 
         No level beyond `widest` is looked at (default: the gang's required level).
         """
+        if not self._room_on([state.name for state in self._nodes]):
+            return None  # said first: most gangs of a backlog end here
         for level in WIDENING[: WIDENING.index(widest or self.gang.required_level) + 1]:
             if seatings := list(self.seatings(level)):
                 return level, min(seatings, key=self._cost)
         return None
+
+    def holds(self) -> bool:
+        """Whether `seat` would find anything."""
+        levels = WIDENING[: WIDENING.index(self.gang.required_level) + 1]
+        return any(next(self.seatings(level), None) is not None for level in levels)
 
     def seatings(self, level: Level) -> Iterator[Seating]:
         """The seats in each group of nodes of that level that holds the gang."""
@@ -77,12 +88,16 @@ class SeatSearch:
 
     def seat_on(self, names: Sequence[NodeName]) -> Seating | None:
         """All workers on these nodes, kind by kind, or None. Kinds that get into each other's way try other orders."""
-        for kind, workers in enumerate(self.kinds):
-            if sum(one.capacity(0) for one in self._current(kind, names, {})) < len(workers):
-                return None
+        if not self._room_on(names):
+            return None
         orders = islice(permutations(range(len(self.kinds))), MAX_ORDERS)
         found = next((seating for order in orders if (seating := self._seat_in(order, names)) is not None), None)
         return found if found is None or not self.gang.edges else woven(found, self.gang, self.snapshot, self._labels)
+
+    def _room_on(self, names: Sequence[NodeName]) -> bool:
+        """Whether these nodes have room for each kind of workers alone."""
+        counts = (sum(one.capacity(0) for one in self._current(kind, names, {})) for kind in range(len(self.kinds)))
+        return all(count >= len(workers) for count, workers in zip(counts, self.kinds, strict=True))
 
     def _seat_in(self, order: Sequence[int], names: Sequence[NodeName]) -> Seating | None:
         changed: dict[NodeName, NodeState] = {}
@@ -97,11 +112,9 @@ class SeatSearch:
     def _current(self, kind: int, names: Sequence[NodeName], changed: Mapping[NodeName, NodeState]) -> list[NodeOffer]:
         """The offers of these nodes now that earlier kinds of workers have taken their share."""
         workers = self.kinds[kind]
-        offers = self._offers[kind]
-        if not changed:
-            return [offers[name] for name in names if name in offers]
         now = (
-            offer(changed[name], workers[0], self.gang, len(workers)) if name in changed else offers.get(name) for name in names
+            offer(changed[name], workers[0], self.gang, len(workers)) if name in changed else self._offer(kind, name)
+            for name in names
         )
         return [one for one in now if one is not None]
 

@@ -32,10 +32,11 @@ class Placed:
 
 def offer(state: NodeState, worker: Worker, gang: Gang, wanted: int) -> NodeOffer | None:
     """The node's offer for up to `wanted` pods like `worker`, or None when it takes none."""
-    if node_rejection(state, worker, gang):
+    room = _room(state, worker, wanted)
+    if room < 1 or node_rejection(state, worker, gang):  # in this order: on a full cluster it is nearly always the first
         return None
     values: list[int] = []
-    for pods in range(1, _room(state, worker, wanted) + 1):
+    for pods in range(1, room + 1):
         sets = _share(state, worker.gpus, pods, gang.gpu_request_of(worker))
         if sets is None:
             break
