@@ -4,7 +4,7 @@ What is placed in a cycle counts at once. What becomes free meanwhile counts in 
 else a gang would get what one above it was asked too early to see, and have to end for it again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_extender.cluster_view import ClusterView, comparable
 from kompakt_extender.gang_state import ClusterViews
 from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.planner.known_rejections import KnownRejections
 
 
 class SeenNodes(NamedTuple):
@@ -34,20 +35,34 @@ class PlanningCycle:
         self._ledger = ledger
         self.began = began
         self.limits: ClusterViews = (ledger.cluster_view(),)
+        self.rejections = KnownRejections()
+        self._seen: tuple[list[Mapping[NodeName, NodeState]], SeenNodes] | None = None  # from which nodes, what follows
 
     def limit(self, limits: Iterable[ClusterView]) -> None:
         """A gang is passed over that was shown this and whose turn comes again: the others see no more than it did."""
         self.limits += tuple(one for one in limits if all(one is not other for other in self.limits))
 
     def snapshot_for(self, job_uid: str, priority: int) -> SeenNodes:
-        """The nodes as this job may see them."""
+        """The nodes as this job may see them; the same object for all jobs that may see the same."""
         now = self._ledger.cluster_view()
-        states, version, freed = now.seen_by(job_uid, priority), now.version, now.freed
-        for limit in self.limits:
-            fewer = states if limit is now else no_better(limit.seen_by(job_uid, priority), states)
-            if fewer is not states:
-                states, version, freed = fewer, min(version, limit.version), min(freed, limit.freed)
-        return SeenNodes(Snapshot(states), version, freed)
+        nodes = [view.seen_by(job_uid, priority) for view in (now, *self.limits)]
+        if self._seen is None or not _same(self._seen[0], nodes):
+            self._seen = nodes, _limited(now, self.limits, nodes)
+        return self._seen[1]
+
+
+def _same(before: Sequence[object], after: Sequence[object]) -> bool:
+    return len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True))
+
+
+def _limited(now: ClusterView, limits: ClusterViews, nodes: Sequence[Mapping[NodeName, NodeState]]) -> SeenNodes:
+    """nodes: what the job may see of `now`, and of each of the limits."""
+    states, version, freed = nodes[0], now.version, now.freed
+    for limit, then in zip(limits, nodes[1:], strict=True):
+        fewer = states if limit is now else no_better(then, states)
+        if fewer is not states:
+            states, version, freed = fewer, min(version, limit.version), min(freed, limit.freed)
+    return SeenNodes(Snapshot(states), version, freed)
 
 
 def no_better(then: Mapping[NodeName, NodeState], now: Mapping[NodeName, NodeState]) -> Mapping[NodeName, NodeState]:

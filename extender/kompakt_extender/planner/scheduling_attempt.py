@@ -3,6 +3,7 @@
 Only deciding takes time, and only while it does, anything else may happen. Validating and committing are one moment of the loop.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -15,6 +16,7 @@ from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.planner.commit import Committer
 from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.decision import GangDecision, LowerGangs, decide, decide_who_ends, wants_others_ended
+from kompakt_extender.planner.known_rejections import KnownRejections
 from kompakt_extender.planner.nomination import Nomination, Unplannable
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import PlanningRequest
@@ -61,15 +63,17 @@ class SchedulingAttempt:
     async def run(self, request: PlanningRequest, cycle: PlanningCycle) -> bool:
         """False where what was decided does not hold any more, and the gang is planned again."""
         try:
-            return self._act(request, await self._decide(request), cycle)
+            return self._act(request, await self._decide(request, cycle.rejections), cycle)
         except Exception:
             _LOG.exception("%s/%s: planning failed", request.job.namespace, request.job.name)
             if request.job.uid in self._jobs.states:
                 self._writes.mark_stale(self._jobs.states[request.job.uid], request.job.resource_version)
             return True
 
-    async def _decide(self, request: PlanningRequest) -> GangDecision:
-        result = await self._in_thread(lambda: decide(request, self._levels))
+    async def _decide(self, request: PlanningRequest, known: KnownRejections) -> GangDecision:
+        result = known.of(request) or await self._in_thread(lambda: decide(request, self._levels))
+        known.note(request, result)
+        await asyncio.sleep(0)  # of thousands of gangs each may be known: verbs and watches go on between them
         lower = self._lower(request) if wants_others_ended(request, result) else LowerGangs()
         if not lower.may_end:
             nobody = request.priority is None or not self._ledger.any_below(request.priority)
