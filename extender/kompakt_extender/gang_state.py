@@ -39,13 +39,18 @@ class SeenVersions(NamedTuple):
     limits: int
     overtaken: bool  # so often that GPUs are reserved for it
 
-    def that_matter(self, depends: "Depends") -> "SeenVersions":
-        """The same without what such a result does not depend on."""
+    @property
+    def machines_and_gang(self) -> tuple[object, ...]:
+        """What any result depends on."""
+        return self.machines, self.job, self.excluded, self.limits
+
+    def that_matter(self, depends: "Depends") -> tuple[object, ...]:
+        """What such a result depends on."""
         match depends:
             case Depends.MACHINES:
-                return self._replace(ledger=0, freed=0, preemption=0, overtaken=False)
+                return self.machines_and_gang
             case Depends.ROOM:
-                return self._replace(ledger=0, preemption=0)
+                return *self.machines_and_gang, self.overtaken, self.freed
             case Depends.ALL:
                 return self
 
@@ -67,8 +72,9 @@ class AttemptResult(NamedTuple):
 
     def stands_but_for_room(self, mark: SeenVersions) -> bool:
         """Whether planning once more could bring another result only because more has become free."""
-        seen = self.mark.that_matter(Depends.ROOM)._replace(freed=mark.freed)
-        return self.depends is Depends.ROOM and self.ends is None and seen == mark.that_matter(Depends.ROOM)
+        if self.depends is not Depends.ROOM or self.ends is not None or self.mark.overtaken != mark.overtaken:
+            return False
+        return self.mark.machines_and_gang == mark.machines_and_gang
 
     def stands(self, mark: SeenVersions, now: float) -> bool:
         """Whether planning once more would bring the same."""

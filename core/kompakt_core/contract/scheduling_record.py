@@ -118,6 +118,8 @@ class Record:
 
     def without_expired(self, now: datetime) -> "Record":
         """The same without the nodes whose time is over."""
+        if not self.excluded:
+            return self
         return replace(self, excluded=tuple(one for one in self.excluded if timestamps.decode(one.until) > now))
 
 

@@ -6,6 +6,7 @@ the next one (cycle.py).
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ from kompakt_extender.views import PodView
 
 _LOG = logging.getLogger(__name__)
 _BATCH_SECONDS = 0.005  # changes come in flocks: a gang's pods, a node's conditions
+_REST_SECONDS = 0.2
 _TICK_SECONDS = 1.0
 LATE_AT_MOST = 3  # cycles in a row that end early since core's result for one gang came too late; then those behind go on
 _T = TypeVar("_T")
@@ -59,10 +61,12 @@ class Planner:
         steady: Callable[[], float] = time.monotonic,
         impossible: Callable[[str], None] | None = None,
         may_decide: Callable[[], bool] = lambda: True,
+        at_once: int = 50,
     ) -> None:
         """`steady` counts seconds by a clock that nobody sets; `impossible`: see Transitions. No cycle begins while `may_decide`
-        says no.
+        says no. `at_once`: gangs that are looked at before verbs and watches have their turn.
         """
+        self._at_once = at_once
         self._ledger = ledger
         self._jobs = jobs
         self._metrics = metrics
@@ -122,7 +126,8 @@ class Planner:
                 continue
             start = time.perf_counter()
             await self.run_cycle()
-            self._metrics.plan_seconds.observe(time.perf_counter() - start)
+            self._metrics.plan_seconds.observe(took := time.perf_counter() - start)
+            await asyncio.sleep(min(took, _REST_SECONDS))  # half of the time is for others, however fast things change
 
     def _pause(self) -> float:
         """How long to wait for a change: until a gang's timer runs out, and never longer than a tick."""
@@ -138,10 +143,14 @@ class Planner:
 
     async def run_cycle(self) -> None:
         """Go on with what is under way, then plan the gangs that wait. docs/planner.md says what each step may rely on."""
-        due = self._reconcile_all()
+        due = await self._reconcile_all()
         cycle = self._snapshot()
         self._order(self._nominate(due))
-        while (uid := self._queue.next_turn()) is not None:
+        for number in itertools.count(1):
+            if not number % self._at_once:
+                await asyncio.sleep(0)
+            if (uid := self._queue.next_turn()) is None:
+                break
             if not self._writes.resting(uid):
                 if not await self._attempt(uid, cycle):
                     break
@@ -149,14 +158,16 @@ class Planner:
             elif self._writes.unsettled(uid) and uid in self._jobs.states:
                 cycle.limit(self._jobs.states[uid].shown)
 
-    def _reconcile_all(self) -> list[str]:
-        """The gangs that are due; what is under way for them goes on."""
+    async def _reconcile_all(self) -> list[str]:
+        """The gangs that are due; what is under way for them goes on. Some may be gone at the end."""
         self._jobs.touched()
         due = self._jobs.due()
-        for uid in due:
-            if not self._writes.resting(uid):
+        for number, uid in enumerate(due, 1):
+            if not number % self._at_once:
+                await asyncio.sleep(0)
+            if uid in self._jobs.views and not self._writes.resting(uid):
                 self._guarded(self._reconciliation.reconcile, uid)
-        return due
+        return [uid for uid in due if uid in self._jobs.views]
 
     def _snapshot(self) -> PlanningCycle:
         """Step 1: the cluster as it is now, for all gangs of this cycle."""

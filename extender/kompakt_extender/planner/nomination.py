@@ -5,7 +5,7 @@ Limits keep out, is told so without asking.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.scheduling_record import Record, State
@@ -43,6 +43,9 @@ class _Turn(NamedTuple):
     mark: SeenVersions
 
 
+_UNSEEN: Final = SeenNodes(Snapshot({}), 0, 0)
+
+
 class Nomination:
     """Reads jobs and ledger; changes nothing."""
 
@@ -63,17 +66,27 @@ class Nomination:
 
     def next_request(self, uid: str, cycle: PlanningCycle) -> PlanningRequest | Unplannable | None:
         """What to plan for one gang; None where nothing has changed since it was last rejected, and no timer has run out."""
-        turn, tried = self._turn(uid, cycle), self._jobs.states[uid].result
+        tried = self._jobs.states[uid].result
+        if tried is not None and self._has_no_room(uid, tried):
+            return None
+        turn = self._turn(uid, cycle)
         if turn is None or (tried is not None and self._stands(tried, turn, cycle)):
             return None
         return self._request(turn, cycle)
 
-    def _stands(self, tried: AttemptResult, turn: _Turn, cycle: PlanningCycle) -> bool:
-        if tried.stands(turn.mark, cycle.began.timestamp()):
-            return True
-        return tried.stands_but_for_room(turn.mark) and not (
-            self._may_end_others(turn.pods) or may_hold(self._ledger.cluster_view().free, [pod.gpus for pod in turn.pods])
+    def _has_no_room(self, uid: str, tried: AttemptResult) -> bool:
+        """Told before anything is made of the nodes: in a backlog it holds for nearly all, in each cycle."""
+        job = self._jobs.views[uid]
+        record = self._jobs.record(job)
+        return not record.excluded and self._lacks_room(tried, self._mark(job, record, _UNSEEN), self._jobs.members(job))
+
+    def _lacks_room(self, tried: AttemptResult, mark: SeenVersions, pods: Sequence[PodView]) -> bool:
+        return tried.stands_but_for_room(mark) and not (
+            self._may_end_others(pods) or may_hold(self._ledger.cluster_view().free, [pod.gpus for pod in pods])
         )
+
+    def _stands(self, tried: AttemptResult, turn: _Turn, cycle: PlanningCycle) -> bool:
+        return tried.stands(turn.mark, cycle.began.timestamp()) or self._lacks_room(tried, turn.mark, turn.pods)
 
     def _may_end_others(self, pods: Sequence[PodView]) -> bool:
         """Whether there is any pod of lower priority, if that is of use to this gang."""

@@ -58,5 +58,5 @@ class Reconciliation:
             self._released.reconcile(job, record, pods)
         elif record.state is State.WITHDRAWN:
             self._released.reconcile_withdrawn(job, record, pods)
-        elif complete:
+        elif complete and not record.waiting_since:
             self._jobs.complete(job, record, timestamps.encode(self._clock()))

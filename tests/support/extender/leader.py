@@ -55,6 +55,7 @@ class Leader:
             in_thread=self._in_thread,
             steady=seconds,
             impossible=self._impossible,
+            at_once=1,
         )
         self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics, weights)
         self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now, weights)

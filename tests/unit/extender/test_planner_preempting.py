@@ -210,6 +210,7 @@ async def test_a_new_leader_goes_on_where_the_old_one_was(writes: int) -> None:
 async def test_nobody_is_asked_as_long_as_the_reservation_does_not_stand_written() -> None:
     """The waiting job changes while core plans, so that the first write of the reservation is refused."""
     leader = await played(FULL_NODE)
+    leader.planner._at_once = 50  # the write is not sent before the cycle has ended
     urgent(leader)
     leader.see()
     leader.meanwhile += [lambda: None, lambda: touch(leader, "urgent")]  # core seeks a place first, then victims

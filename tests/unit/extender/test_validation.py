@@ -1,5 +1,6 @@
 """What of a decision holds by the time it arrives: pure, so each case is a value."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +44,7 @@ def request(workers: int = 2, gpus: int = 4) -> PlanningRequest:
     leader.world.add_gang("j", workers, gpus)
     leader.see()
     planner = leader.planner
-    planner._reconcile_all()
+    asyncio.run(planner._reconcile_all())
     found = planner._nomination.next_request("uid-j", planner._snapshot())
     assert isinstance(found, PlanningRequest)
     return found
