@@ -18,11 +18,15 @@ from kompakt_extender.planner.known_rejections import KnownRejections
 
 
 class SeenNodes(NamedTuple):
-    """What a job sees of the nodes, and of which versions of the ledger that is: GpuLedger's `version` and `freed_version`."""
+    """What a job sees of the nodes, and of which versions of the ledger that is: GpuLedger's `version` and `freed_version`.
+
+    as_all: jobs for which nothing is reserved see the same.
+    """
 
     snapshot: Snapshot
     version: int
     freed: int
+    as_all: bool
 
 
 class PlanningCycle:
@@ -45,9 +49,10 @@ class PlanningCycle:
     def snapshot_for(self, job_uid: str, priority: int) -> SeenNodes:
         """The nodes as this job may see them; the same object for all jobs that may see the same."""
         now = self._ledger.cluster_view()
-        nodes = [view.seen_by(job_uid, priority) for view in (now, *self.limits)]
+        views = (now, *self.limits)
+        nodes = [view.seen_by(job_uid, priority) for view in views]
         if self._seen is None or not _same(self._seen[0], nodes):
-            self._seen = nodes, _limited(now, self.limits, nodes)
+            self._seen = nodes, _limited(now, self.limits, nodes, _same(nodes, [view.states for view in views]))
         return self._seen[1]
 
 
@@ -55,14 +60,14 @@ def _same(before: Sequence[object], after: Sequence[object]) -> bool:
     return len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True))
 
 
-def _limited(now: ClusterView, limits: ClusterViews, nodes: Sequence[Mapping[NodeName, NodeState]]) -> SeenNodes:
+def _limited(now: ClusterView, limits: ClusterViews, nodes: Sequence[Mapping[NodeName, NodeState]], as_all: bool) -> SeenNodes:
     """nodes: what the job may see of `now`, and of each of the limits."""
     states, version, freed = nodes[0], now.version, now.freed
     for limit, then in zip(limits, nodes[1:], strict=True):
         fewer = states if limit is now else no_better(then, states)
         if fewer is not states:
             states, version, freed = fewer, min(version, limit.version), min(freed, limit.freed)
-    return SeenNodes(Snapshot(states), version, freed)
+    return SeenNodes(Snapshot(states), version, freed, as_all)
 
 
 def no_better(then: Mapping[NodeName, NodeState], now: Mapping[NodeName, NodeState]) -> Mapping[NodeName, NodeState]:

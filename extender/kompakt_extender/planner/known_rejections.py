@@ -1,37 +1,53 @@
-"""What gangs of one cycle were told, for others that want the same and see the same: thousands wait, of a few dozen kinds."""
+"""What gangs of one cycle were told, for others that want the same: thousands wait, of a few dozen kinds.
 
-from collections.abc import Hashable, Mapping
+In a cycle nobody sees more than there was when it began. What did not fit then may fit once what was taken since is free again;
+that is left to the next cycle, which asks anew since the answer is marked with what was seen when it was given.
+"""
 
-from kompakt_core.ids import NodeName
-from kompakt_core.placement.model import Gang, NodeState, Rejection, Worker
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from kompakt_core.placement.model import Gang, Rejection, Worker
 from kompakt_core.policy.delay import no_wait
+from kompakt_extender.gang_state import SeenVersions
 from kompakt_extender.planner.decision import PlanningResult
 from kompakt_extender.planner.planning_request import PlanningRequest
 
 
+class KnownRejection(NamedTuple):
+    """The answer, and what the gang saw that it was given to."""
+
+    rejection: Rejection
+    mark: SeenVersions
+
+    def marked(self, mine: SeenVersions) -> SeenVersions:
+        """The mark of another gang that is given the same answer."""
+        return mine._replace(ledger=self.mark.ledger, freed=self.mark.freed)
+
+
 class KnownRejections:
-    """Rejections by what gangs want, each with the nodes as they were shown then."""
+    """Rejections by what gangs want."""
 
     def __init__(self) -> None:
-        self._told: dict[Hashable, tuple[Mapping[NodeName, NodeState], Rejection]] = {}
+        self._told: dict[Hashable, KnownRejection] = {}
 
-    def of(self, request: PlanningRequest) -> Rejection | None:
+    def of(self, request: PlanningRequest) -> KnownRejection | None:
         """What core would say, if that is known."""
-        if not _of_the_nodes_alone(request):
-            return None
-        nodes, rejection = self._told.get(wanted_by(request.gang), (None, None))
-        return rejection if nodes is request.snapshot.nodes else None
+        known = self._told.get(wanted_by(request.gang)) if _of_the_nodes_alone(request) else None
+        return known if known is not None and known.mark.machines == request.mark.machines else None
 
     def note(self, request: PlanningRequest, result: PlanningResult) -> None:
         """Core said this."""
         if isinstance(result, Rejection) and _of_the_nodes_alone(request):
-            self._told[wanted_by(request.gang)] = request.snapshot.nodes, result
+            self._told[wanted_by(request.gang)] = KnownRejection(result, request.mark)
 
 
 def _of_the_nodes_alone(request: PlanningRequest) -> bool:
-    """Whether a rejection depends on the nodes and on what is wanted: a gang that was overtaken too often is reserved GPUs."""
+    """Whether a rejection depends on what is wanted and on what all may see: a gang may have GPUs reserved for it, or get some
+    reserved since it was overtaken too often.
+    """
     patience = request.patience
-    return patience.policy is no_wait or request.overtaken < patience.overtaken_at_most
+    return request.sees_as_all and (patience.policy is no_wait or request.overtaken < patience.overtaken_at_most)
 
 
 def wanted_by(gang: Gang) -> Hashable:

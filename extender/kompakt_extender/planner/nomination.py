@@ -39,11 +39,11 @@ class _Turn(NamedTuple):
     job: JobView
     record: Record
     pods: Sequence[PodView]
-    snapshot: Snapshot
+    seen: SeenNodes
     mark: SeenVersions
 
 
-_UNSEEN: Final = SeenNodes(Snapshot({}), 0, 0)
+_UNSEEN: Final = SeenNodes(Snapshot({}), 0, 0, as_all=True)
 
 
 class Nomination:
@@ -108,7 +108,7 @@ class Nomination:
         if not can_be_planned(job, record, pods):
             return None
         seen = cycle.snapshot_for(uid, asks_with(pods))
-        return _Turn(job, record, pods, seen.snapshot, self._mark(job, record, seen))
+        return _Turn(job, record, pods, seen, self._mark(job, record, seen))
 
     def _mark(self, job: JobView, record: Record, seen: SeenNodes) -> SeenVersions:
         known = self._jobs
@@ -138,13 +138,13 @@ class Nomination:
         return self._planning_request(turn, gang, cycle)
 
     def _planning_request(self, turn: _Turn, gang: Gang, cycle: PlanningCycle) -> PlanningRequest:
-        (job, record, pods, snapshot, mark), now = turn, cycle.began
+        (job, record, pods, seen, mark), now = turn, cycle.began
         return PlanningRequest(
             job,
             record,
             tuple(pods),
             gang,
-            snapshot,
+            seen.snapshot,
             mark,
             patience_of(job.consolidation, self._policy, pods, job.communication, job.remaining_s),
             since=timestamps.decode(record.placeable_since or timestamps.encode(now)).timestamp(),
@@ -152,4 +152,5 @@ class Nomination:
             overtaken=self._overtaken(job, record),
             asks_with=asks_with(pods),
             priority=self._priority(pods),
+            sees_as_all=seen.as_all,
         )

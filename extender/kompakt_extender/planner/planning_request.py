@@ -23,7 +23,7 @@ class PlanningRequest:
     `since`, `asked_at`: seconds since the epoch; when the gang could first have been placed (now, if never yet), and now.
     `overtaken`: as in core's Waiting; 0 while counts are reserved for another gang, since that is done for one at a time.
     `asks_with`: it may have what is reserved for gangs below this priority. `priority`: with which it may end others, None =
-    it may not.
+    it may not. `sees_as_all`: nothing is reserved for it, nor for gangs that it may have it from.
     """
 
     job: JobView
@@ -38,6 +38,7 @@ class PlanningRequest:
     overtaken: int
     asks_with: int
     priority: int | None
+    sees_as_all: bool
 
 
 def same_gang(then: PlanningRequest, now: PlanningRequest) -> bool:

@@ -6,6 +6,7 @@ Only deciding takes time, and only while it does, anything else may happen. Vali
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from kompakt_core.placement.model import Level, Plan, Reason, Rejection
@@ -16,7 +17,6 @@ from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.planner.commit import Committer
 from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.decision import GangDecision, LowerGangs, decide, decide_who_ends, wants_others_ended
-from kompakt_extender.planner.known_rejections import KnownRejections
 from kompakt_extender.planner.nomination import Nomination, Unplannable
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import PlanningRequest
@@ -63,16 +63,20 @@ class SchedulingAttempt:
     async def run(self, request: PlanningRequest, cycle: PlanningCycle) -> bool:
         """False where what was decided does not hold any more, and the gang is planned again."""
         try:
-            return self._act(request, await self._decide(request, cycle.rejections), cycle)
+            known = cycle.rejections.of(request)
+            if known is not None:
+                request = replace(request, mark=known.marked(request.mark))
+            decision = await self._decide(request, None if known is None else known.rejection)
+            cycle.rejections.note(request, decision.result)
+            return self._act(request, decision, cycle)
         except Exception:
             _LOG.exception("%s/%s: planning failed", request.job.namespace, request.job.name)
             if request.job.uid in self._jobs.states:
                 self._writes.mark_stale(self._jobs.states[request.job.uid], request.job.resource_version)
             return True
 
-    async def _decide(self, request: PlanningRequest, known: KnownRejections) -> GangDecision:
-        result = known.of(request) or await self._in_thread(lambda: decide(request, self._levels))
-        known.note(request, result)
+    async def _decide(self, request: PlanningRequest, known: Rejection | None) -> GangDecision:
+        result = known or await self._in_thread(lambda: decide(request, self._levels))
         await asyncio.sleep(0)  # of thousands of gangs each may be known: verbs and watches go on between them
         lower = self._lower(request) if wants_others_ended(request, result) else LowerGangs()
         if not lower.may_end:

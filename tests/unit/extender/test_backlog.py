@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kompakt_core.placement.model import Level, Reason, Rejection, Snapshot
+from kompakt_core.placement.model import Level, Reason, Rejection
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.planner import scheduling_attempt
 from kompakt_extender.planner.known_rejections import KnownRejections
@@ -88,19 +88,27 @@ async def test_what_ends_is_given_to_the_first_of_them(asked):
     assert states == ["Released"] + ["Waiting"] * 5
 
 
-async def test_an_answer_goes_for_the_nodes_that_were_seen_and_for_gangs_that_nobody_reserves_gpus_for():
+async def test_an_answer_goes_for_those_alone_that_see_and_want_the_same_and_with_the_mark_of_who_asked():
     leader = on_nodes(2, ClusterPolicy("kompakt"))
     add(leader)
     await leader.planner._reconcile_all()
     first, second = (leader.planner._nomination.next_request(f"uid-{name}", leader.planner._snapshot()) for name in GANGS[:2])
     assert isinstance(first, PlanningRequest)
     assert isinstance(second, PlanningRequest)
-    second = replace(second, snapshot=first.snapshot)
     known, answer = KnownRejections(), Rejection(Reason.DOES_NOT_FIT_NOW, have=1, need=2)
     known.note(first, answer)
-    assert known.of(second) == answer
-    assert known.of(replace(second, snapshot=Snapshot(dict(first.snapshot.nodes)))) is None  # as a job that sees its reservation
-    assert known.of(replace(second, overtaken=second.patience.overtaken_at_most)) is None
-    assert known.of(replace(second, gang=replace(second.gang, required_level=Level.RACK))) is None
+    later = replace(second, mark=second.mark._replace(ledger=second.mark.ledger + 5, freed=second.mark.freed + 3))
+    found = known.of(later)
+    assert found is not None
+    assert found.rejection == answer
+    assert found.marked(later.mark) == later.mark._replace(ledger=first.mark.ledger, freed=first.mark.freed)
+    for other in (
+        replace(second, sees_as_all=False),
+        replace(second, overtaken=second.patience.overtaken_at_most),
+        replace(second, gang=replace(second.gang, required_level=Level.RACK)),
+        replace(second, mark=second.mark._replace(machines=second.mark.machines + 1)),
+    ):
+        assert known.of(other) is None
     known.note(replace(first, overtaken=first.patience.overtaken_at_most), Rejection(Reason.NEVER_FITS))
-    assert known.of(second) == answer
+    known.note(replace(first, sees_as_all=False), Rejection(Reason.NEVER_FITS))
+    assert known.of(second) == found
