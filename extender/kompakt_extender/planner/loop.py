@@ -145,7 +145,7 @@ class Planner:
         """Go on with what is under way, then plan the gangs that wait. docs/planner.md says what each step may rely on."""
         due = await self._reconcile_all()
         cycle = self._snapshot()
-        self._order(self._nominate(due))
+        self._order(await self._nominate(due))
         for number in itertools.count(1):
             if not number % self._at_once:
                 await asyncio.sleep(0)
@@ -175,12 +175,16 @@ class Planner:
         self._began = cycle.began
         return cycle
 
-    def _nominate(self, due: list[str]) -> list[str]:
+    async def _nominate(self, due: list[str]) -> list[str]:
         """Step 2: the gangs that wait for places, those among them that are being written about too: they keep their turn."""
-        waits = self._nomination.waits
-        found = [uid for uid in due if (self._keeps_turn(uid) if self._writes.resting(uid) else self._guarded(waits, uid))]
+        found = []
+        for number, uid in enumerate(due, 1):
+            if not number % self._at_once:
+                await asyncio.sleep(0)
+            if self._keeps_turn(uid) if self._writes.resting(uid) else self._guarded(self._nomination.waits, uid):
+                found.append(uid)
         self._metrics.gangs.labels(State.WAITING.value).set(len(found))
-        return found
+        return [uid for uid in found if uid in self._jobs.views]
 
     def _keeps_turn(self, uid: str) -> bool:
         """Whether those behind it must not pass it, though it is not planned now."""
