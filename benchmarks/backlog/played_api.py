@@ -93,9 +93,9 @@ class PlayedApi:
 
     async def _watch(self, store: str, since: int, receive: Any, send: Any) -> None:
         queue: Watching = asyncio.Queue()
-        for version, line in self._world.past[store]:
+        for version, past in self._world.past[store]:
             if version > since:
-                queue.put_nowait(line)
+                queue.put_nowait(past)
         self._world.watches[store].add(queue)
         left = asyncio.create_task(_until_left(receive, queue))
         try:
@@ -126,7 +126,7 @@ class PlayedApi:
 
 
 async def _body(receive: Any) -> bytes:
-    body = b""
+    body: bytes = b""
     while True:
         message = await receive()
         body += message.get("body", b"")

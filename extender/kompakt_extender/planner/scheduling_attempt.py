@@ -16,7 +16,14 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.planner.commit import Committer
 from kompakt_extender.planner.cycle import PlanningCycle
-from kompakt_extender.planner.decision import GangDecision, LowerGangs, decide, decide_who_ends, wants_others_ended
+from kompakt_extender.planner.decision import (
+    GangDecision,
+    LowerGangs,
+    PlanningResult,
+    decide,
+    decide_who_ends,
+    wants_others_ended,
+)
 from kompakt_extender.planner.nomination import Nomination, Unplannable
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import PlanningRequest
@@ -76,7 +83,8 @@ class SchedulingAttempt:
             return True
 
     async def _decide(self, request: PlanningRequest, known: Rejection | None) -> GangDecision:
-        result = known or await self._in_thread(lambda: decide(request, self._levels))
+        result: PlanningResult
+        result = await self._in_thread(lambda: decide(request, self._levels)) if known is None else known
         await asyncio.sleep(0)  # of thousands of gangs each may be known: verbs and watches go on between them
         lower = self._lower(request) if wants_others_ended(request, result) else LowerGangs()
         if not lower.may_end:

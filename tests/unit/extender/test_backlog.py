@@ -8,7 +8,7 @@ import pytest
 
 from kompakt_core.placement.model import Level, Reason, Rejection
 from kompakt_extender.consolidation import ClusterPolicy
-from kompakt_extender.planner import scheduling_attempt
+from kompakt_extender.planner import decision, scheduling_attempt
 from kompakt_extender.planner.known_rejections import KnownRejections
 from kompakt_extender.planner.planning_request import PlanningRequest
 from tests.support.extender.leader import Leader, on_nodes
@@ -20,11 +20,10 @@ GANGS = [f"j{number}" for number in range(6)]
 def asked(monkeypatch) -> list[str]:
     """Jobs that core is asked about."""
     found: list[str] = []
-    decide = scheduling_attempt.decide
 
     def counted(request: PlanningRequest, levels: Any) -> Any:
         found.append(request.job.name)
-        return decide(request, levels)
+        return decision.decide(request, levels)
 
     monkeypatch.setattr(scheduling_attempt, "decide", counted)
     return found
