@@ -3,7 +3,7 @@
 What the cluster shows of a job and its pods stands in `Jobs`; what GPUs are claimed or reserved, in the ledger.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
@@ -63,12 +63,31 @@ class Depends(Enum):
     MACHINES = auto()  # whoever has their GPUs
 
 
+class CommonAnswer(NamedTuple):
+    """Equal for gangs that want the same, see the same, and were told the same: what one is told next goes for all of them.
+
+    `sizes`: GPUs of each pod. `asks_with`, `priority`: as in PlanningRequest.
+    """
+
+    wanted: Hashable
+    sizes: tuple[int, ...]
+    asks_with: int
+    priority: int | None
+    depends: Depends
+    reason: str
+    message: str
+
+
 class AttemptResult(NamedTuple):
-    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never."""
+    """What the last attempt saw, and when (seconds since the epoch) its result ends by time alone; None = never.
+
+    `answer`: None where what it was told goes for no other gang.
+    """
 
     mark: SeenVersions
     ends: float | None = None
     depends: Depends = Depends.ALL
+    answer: CommonAnswer | None = None
 
     def stands_but_for_room(self, mark: SeenVersions) -> bool:
         """Whether planning once more could bring another result only because more has become free."""

@@ -100,6 +100,10 @@ class Jobs:
         """The job needs nothing until it or one of its pods changes."""
         self._attention.pop(uid, None)
 
+    def is_due(self, uid: str) -> bool:
+        """Whether it does not rest."""
+        return uid in self._attention
+
     def due(self) -> list[str]:
         """Jobs that may need something."""
         return list(self._attention)
@@ -122,13 +126,17 @@ class Jobs:
         self.touch(job.uid)
         return record
 
-    def change(self, job: JobView, change: Change) -> None:
-        """This part of what is decided changes, also while the job is being written about: of what is being written as well."""
+    def change(self, job: JobView, change: Change, *, due: bool = True) -> None:
+        """This part of what is decided changes, also while the job is being written about: of what is being written as well.
+
+        `due`: whether anything follows from it.
+        """
         state = self.states[job.uid]
         self._set(state, change(state.record))
         if state.meanwhile is not None:
             state.meanwhile.append(change)
-        self.touch(job.uid)
+        if due:
+            self.touch(job.uid)
 
     def begin_writing(self, job: JobView) -> GangState:
         """Until `end_writing` nothing but `change` touches what is decided about the job."""

@@ -13,6 +13,7 @@ from kompakt_extender.gangs import defends_with, placed_message
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner import validation as v
+from kompakt_extender.planner.known_rejections import common_answer
 from kompakt_extender.planner.nomination import Unplannable
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_queue import PlanningQueue
@@ -21,6 +22,7 @@ from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.planner.waiting_status import (
     and_also,
+    count_is_worth_a_write,
     not_overtaken,
     not_waiting_for_level,
     waiting_for_level,
@@ -29,7 +31,6 @@ from kompakt_extender.planner.waiting_status import (
 from kompakt_extender.views import JobView
 
 _LOG = logging.getLogger(__name__)
-_COUNTS_WORTH_A_WRITE = 10
 
 
 class Committer:
@@ -82,7 +83,8 @@ class Committer:
                 self._let_fall(now)
                 return False
             case v.Reject(reason, message, ends, depends):
-                self._reject(now.job, now.record, reason, message, AttemptResult(then.mark, ends, depends))
+                answer = common_answer(then, outcome)
+                self._reject(now.job, now.record, reason, message, AttemptResult(then.mark, ends, depends, answer))
         return True
 
     def reject(self, one: Unplannable) -> None:
@@ -123,7 +125,6 @@ class Committer:
         """Write why a gang waits, if that is not what stands there."""
         self._jobs.states[job.uid].result = tried
         before = self._jobs.written(job)
-        # The count alone is worth a write now and then only: each gang that is placed would cost one for each that waits.
         same = before is not None and replace(waiting, overtaken=before.overtaken) == before
-        if not same or (before is not None and waiting.overtaken - before.overtaken >= _COUNTS_WORTH_A_WRITE):
+        if not same or count_is_worth_a_write(waiting, before):
             self._writes.status(job, waiting)

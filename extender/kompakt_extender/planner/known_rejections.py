@@ -5,13 +5,15 @@ that is left to the next cycle, which asks anew since the answer is marked with 
 """
 
 from collections.abc import Hashable
+from itertools import groupby
 from typing import NamedTuple
 
 from kompakt_core.placement.model import Gang, Rejection, Worker
 from kompakt_core.policy.delay import no_wait
-from kompakt_extender.gang_state import SeenVersions
+from kompakt_extender.gang_state import CommonAnswer, Depends, SeenVersions
 from kompakt_extender.planner.decision import PlanningResult
 from kompakt_extender.planner.planning_request import PlanningRequest
+from kompakt_extender.planner.validation import Reject
 
 
 class KnownRejection(NamedTuple):
@@ -42,6 +44,16 @@ class KnownRejections:
             self._told[wanted_by(request.gang)] = KnownRejection(result, request.mark)
 
 
+def common_answer(request: PlanningRequest, told: Reject) -> CommonAnswer | None:
+    """What a gang was told, for others as well; None where it goes for this one alone, or for some time."""
+    lasts = told.ends is None and not request.record.excluded and told.depends is not Depends.ALL
+    if not (lasts and _of_the_nodes_alone(request)):
+        return None
+    sizes = tuple(worker.gpus for worker in request.gang.workers)
+    wanted = wanted_by(request.gang)
+    return CommonAnswer(wanted, sizes, request.asks_with, request.priority, told.depends, told.reason, told.message)
+
+
 def _of_the_nodes_alone(request: PlanningRequest) -> bool:
     """Whether a rejection depends on what is wanted and on what all may see: a gang may have GPUs reserved for it, or get some
     reserved since it was overtaken too often.
@@ -52,7 +64,8 @@ def _of_the_nodes_alone(request: PlanningRequest) -> bool:
 
 def wanted_by(gang: Gang) -> Hashable:
     """Equal for gangs that differ in nothing but who they are."""
-    return tuple(map(_wants, gang.workers)), gang.gpu_request, gang.required_level, gang.excluded, gang.edges
+    workers = tuple((wants, len(list(those))) for wants, those in groupby(map(_wants, gang.workers)))
+    return workers, gang.gpu_request, gang.required_level, gang.excluded, gang.edges
 
 
 def _wants(worker: Worker) -> Hashable:

@@ -17,7 +17,7 @@ from kompakt_core.contract.scheduling_record import State
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
-from kompakt_extender.gang_state import GangState
+from kompakt_extender.gang_state import AttemptResult, GangState
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
@@ -33,6 +33,7 @@ from kompakt_extender.planner.reconciliation import Reconciliation
 from kompakt_extender.planner.released_gangs import ReleasedGangs
 from kompakt_extender.planner.scheduling_attempt import SchedulingAttempt, ThreadRunner
 from kompakt_extender.planner.transitions import Transitions
+from kompakt_extender.planner.waiting_status import count_is_worth_a_write
 from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.views import PodView
 
@@ -80,13 +81,14 @@ class Planner:
         self._plain = PlainPods(ledger, releaser, metrics, clock, bare=policy.bare_pods)
         self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake, self._plain, moves)
         self._reconciliation = Reconciliation(ledger, jobs, self._writes, self._released, self._preempting, moves, clock)
-        self._queue = PlanningQueue(ledger, jobs)
+        self._queue = PlanningQueue(ledger, jobs, policy.overtaken_at_most)
         self._nomination = Nomination(ledger, jobs, policy)
         self._committer = Committer(jobs, self._writes, self._preempting, moves, self._queue, metrics, clock)
         self._attempts = SchedulingAttempt(
             ledger, jobs, self._writes, self._preempting, self._nomination, self._committer, levels, policy, in_thread
         )
         self._began = clock()
+        self._asked_under: tuple[int, str] = 0, ""  # the version of Limits and for whom GPUs are reserved by count, a cycle ago
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -137,7 +139,7 @@ class Planner:
     def _next_timer(self) -> float | None:
         """The first moment after the last cycle began, in seconds since the epoch, at which a result changes by time alone."""
         began = self._began.timestamp()
-        results = (self._jobs.states[uid].result for uid in self._queue.uids if uid in self._jobs.states)
+        results = (self._jobs.states[uid].result for uid in self._queue.active if uid in self._jobs.states)
         ends = (result.ends for result in results if result is not None and result.ends is not None)
         return min((each for each in ends if each > began), default=None)
 
@@ -145,18 +147,43 @@ class Planner:
         """Go on with what is under way, then plan the gangs that wait. docs/planner.md says what each step may rely on."""
         due = await self._reconcile_all()
         cycle = self._snapshot()
-        self._order(await self._nominate(due))
+        await self._nominate(due)
+        self._order()
         for number in itertools.count(1):
             if not number % self._at_once:
                 await asyncio.sleep(0)
             if (uid := self._queue.next_turn()) is None:
                 break
-            if not self._writes.resting(uid):
-                if not await self._attempt(uid, cycle):
-                    break
-                self._let_urgent_in()
-            elif self._writes.unsettled(uid) and uid in self._jobs.states:
-                cycle.limit(self._jobs.states[uid].shown)
+            if not await self._take_turn(uid, cycle):
+                break
+
+    async def _take_turn(self, uid: str, cycle: PlanningCycle) -> bool:
+        """False: the cycle ends."""
+        on_time = True
+        self._jobs.rest(uid)
+        if not self._writes.resting(uid):
+            on_time = await self._attempt(uid, cycle)
+        elif self._writes.unsettled(uid) and uid in self._jobs.states:
+            cycle.limit(self._jobs.states[uid].shown)
+        self._queue.end_turn(uid, self._common_result(uid))
+        self._let_urgent_in()
+        return on_time
+
+    def _common_result(self, uid: str) -> AttemptResult | None:
+        """Where the gang may rest until others that want the same are told something else: the result of its turn."""
+        gang = self._jobs.states.get(uid)
+        if gang is None:
+            return None
+        result, record = gang.result, gang.record
+        stays = record.state is State.WAITING and not (record.victims or record.preempt or self._jobs.is_due(uid))
+        if stays and result is not None and result.answer is not None and not self._writes.resting(uid):
+            job = self._jobs.views[uid]
+            if not count_is_worth_a_write(record, gang.written):
+                gang.shown = ()
+                return result
+            self._writes.status(job, record)
+        self._jobs.touch(uid)
+        return None
 
     async def _reconcile_all(self) -> list[str]:
         """The gangs that are due; what is under way for them goes on. Some may be gone at the end."""
@@ -175,25 +202,33 @@ class Planner:
         self._began = cycle.began
         return cycle
 
-    async def _nominate(self, due: list[str]) -> list[str]:
-        """Step 2: the gangs that wait for places, those among them that are being written about too: they keep their turn."""
-        found = []
+    async def _nominate(self, due: list[str]) -> None:
+        """Step 2: which of them wait for places, those that are being written about too: they keep their turn."""
         for number, uid in enumerate(due, 1):
             if not number % self._at_once:
                 await asyncio.sleep(0)
-            if self._keeps_turn(uid) if self._writes.resting(uid) else self._guarded(self._nomination.waits, uid):
-                found.append(uid)
-        self._metrics.gangs.labels(State.WAITING.value).set(len(found))
-        return [uid for uid in found if uid in self._jobs.views]
+            if uid in self._jobs.views and self._has_turn(uid):
+                self._queue.add(uid)
+            else:
+                self._queue.remove(uid)
+        self._metrics.gangs.labels(State.WAITING.value).set(len(self._queue))
+
+    def _has_turn(self, uid: str) -> bool:
+        return self._keeps_turn(uid) if self._writes.resting(uid) else bool(self._guarded(self._nomination.waits, uid))
 
     def _keeps_turn(self, uid: str) -> bool:
         """Whether those behind it must not pass it, though it is not planned now."""
         gang = self._jobs.states.get(uid)
         return gang is not None and bool(gang.shown) and gang.record.state is not State.RELEASED
 
-    def _order(self, waiting: list[str]) -> None:
-        """Step 3: by priority, then by how long they wait."""
-        self._queue.begin(waiting)
+    def _order(self) -> None:
+        """Step 3: by priority, then by how long they wait. Who rests has a turn if its result could be another one."""
+        before, self._asked_under = self._asked_under, (self._jobs.limits.version, self._ledger.reserved.counts_for)
+        if before[0] != self._asked_under[0]:
+            self._queue.wake(lambda uid: True)
+        elif before != self._asked_under:
+            self._queue.wake(self._nomination.was_overtaken_often)
+        self._queue.begin()
 
     def _let_urgent_in(self) -> None:
         """Steps 2 and 3 for gangs that came since the cycle began, and go before some that are left: a cycle may be long.
@@ -243,6 +278,7 @@ class Planner:
 
     def forget(self, gang: GangState) -> None:
         """The job is gone: what it held is given back."""
+        self._queue.remove(gang.uid)
         self._transitions.unreserve_counts(gang)
         self._preempting.unreserve(gang)
         self._writes.drop_unwritten(gang)

@@ -64,6 +64,10 @@ class Nomination:
             return replannable(job, pods) and not self._ledger.binds_any(pods)
         return can_be_planned(job, record, pods)
 
+    def was_overtaken_often(self, uid: str) -> bool:
+        """Whether GPUs are to be reserved for it, once they are for no other gang."""
+        return self._jobs.states[uid].record.overtaken >= self._policy.overtaken_at_most
+
     def next_request(self, uid: str, cycle: PlanningCycle) -> PlanningRequest | Unplannable | None:
         """What to plan for one gang; None where nothing has changed since it was last rejected, and no timer has run out."""
         tried = self._jobs.states[uid].result

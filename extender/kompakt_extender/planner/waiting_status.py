@@ -14,6 +14,7 @@ from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
 
 LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
 _NAMED: Final = 3  # nodes in a sentence
+_COUNTS_WORTH_A_WRITE: Final = 10
 REASON: Final = "WaitingForLevel"
 BEYOND_LIMITS: Final = Reason.BEYOND_LIMITS.value
 PREEMPTING: Final = "Preempting"
@@ -126,6 +127,11 @@ def _at(seconds: float) -> datetime:
 def passed(record: Record) -> Record:
     """A later gang was placed before it."""
     return record if record.state is State.RELEASED else replace(record, overtaken=record.overtaken + 1)
+
+
+def count_is_worth_a_write(record: Record, written: Record | None) -> bool:
+    """Now and then only: each gang that is placed would cost a write for each that waits."""
+    return written is not None and record.overtaken - written.overtaken >= _COUNTS_WORTH_A_WRITE
 
 
 def not_overtaken(record: Record) -> Record:
