@@ -48,7 +48,7 @@ from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.custom_patterns import CustomPatterns
 from kompakt_extender.deciding.process import DecidingProcess
 from kompakt_extender.leader_session import LeaderSession
-from kompakt_extender.main import SWITCH_SECONDS, listen, server
+from kompakt_extender.main import listen, prefer_verbs, server
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.objects import Pod
 from kompakt_extender.project import read_node, read_pod
@@ -176,7 +176,7 @@ def echo_app() -> FastAPI:
 
 async def serve(nodes: int, *, here: bool) -> None:
     """Answer until killed; prints both ports. `here`: custom edges are weighed in this process."""
-    sys.setswitchinterval(SWITCH_SECONDS)
+    prefer_verbs()
     metrics = ExtenderMetrics()
     weights = None if here else CustomPatterns(DecidingProcess("kompakt_extender.deciding.weighing:weigher", niceness=5))
     session = LeaderSession(ApiClient(plain("http://localhost")), metrics, lambda: True, LEVEL_LABELS, weights=weights)

@@ -16,14 +16,14 @@ from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.custom_patterns import CustomPatterns
 from kompakt_extender.deciding.process import DecidingProcess
 from kompakt_extender.leader_session import LeaderSession
-from kompakt_extender.main import SWITCH_SECONDS, WRITERS, listen, server
+from kompakt_extender.main import WRITERS, listen, prefer_verbs, server
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import verbs_app
 
 
 async def serve(address: str) -> None:
     """Answers until killed. Gangs never wait for a better place: what is measured is how soon they get one."""
-    sys.setswitchinterval(SWITCH_SECONDS)
+    prefer_verbs()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WRITERS))
     metrics = ExtenderMetrics()
     weights = CustomPatterns(DecidingProcess("kompakt_extender.deciding.weighing:weigher", niceness=5))

@@ -112,8 +112,9 @@ class Retries:
         if self._unasked and self._clock() >= self._unasked_since + PAUSE_SECONDS:
             await self._tell_unasked()
         for uid, pod in list(self._due()):
-            if self._answered_otherwise(pod):
+            if self._rejected.get(uid) is pod and self._answered_otherwise(pod):
                 await self._tell(uid, pod)
+            await asyncio.sleep(0)  # whoever asks a verb waits for one look at most
 
     async def _tell_unasked(self) -> None:
         """Annotate some of them. One for which that fails comes last, and all wait another pause."""

@@ -124,6 +124,14 @@ class Leader:
         self.world.add_gang(name, workers, gpus, **more)
         await self.settle()
 
+    def ask_all_again(self) -> None:
+        """Core is asked about every gang that waits, whatever the planner knows."""
+        queue = self.planner._queue
+        rest = [uid for uid in self.jobs.states if uid in queue._resting]
+        queue.wake(lambda uid: True)
+        for uid in rest:
+            self.jobs.states[uid].result = None
+
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 

@@ -68,6 +68,20 @@ class RandomCluster(RuleBasedStateMachine):
         self.run(self.some_time(self.leader.planner.run_cycle()))
         self.world.outcomes.clear()
 
+    @rule()
+    def gangs_that_rest_would_be_told_the_same(self) -> None:
+        """They are asked again only when the answer could be another one."""
+        self.run(self.leader.settle())
+        told = self.told()
+        self.leader.ask_all_again()
+        self.run(self.leader.settle())
+        assert self.told() == told
+
+    def told(self) -> dict[str, tuple[Any, ...]]:
+        """What stands on the jobs; the sentence may be older than GPUs that are kept for others since."""
+        found = ((name, self.leader.scheduling(name)) for name in self.world.jobs)
+        return {name: (one.get("state"), one.get("reason")) for name, one in found}
+
     @rule(picks=st.lists(st.tuples(PICK, st.sampled_from(NODES)), min_size=1, max_size=4), outcomes=OUTCOMES, plan=st.booleans())
     def scheduler_binds(self, picks: list[tuple[int, str]], outcomes: list[str], plan: bool) -> None:
         names = sorted(name for name, one in self.world.pods.items() if not one["spec"].get("schedulingGates"))

@@ -2,7 +2,7 @@
 
 import gc
 
-from kompakt_client.memory import trim
+from kompakt_client.memory import collect_seldom, trim
 
 
 class Knot:
@@ -32,3 +32,23 @@ def test_later_collections_pass_over_what_start_up_made_and_tidying_up_once_more
         assert ended == [True, True]
     finally:
         gc.unfreeze()
+
+
+def test_the_collector_of_cycles_looks_at_all_objects_seldom():
+    looks: list[int] = []
+    before = gc.get_threshold()
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            looks.append(1)
+
+    gc.callbacks.append(note)
+    try:
+        kept = [[number] for number in range(1_000_000)]
+        usual = len(looks)
+        collect_seldom()
+        kept += [[number] for number in range(1_000_000)]
+        assert (usual > 0, len(looks)) == (True, usual)
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)

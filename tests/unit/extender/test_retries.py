@@ -1,5 +1,6 @@
 """Rejected pods are annotated once they would be answered otherwise, so that kube-scheduler tries them again."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -135,6 +136,24 @@ async def test_few_are_looked_at_at_a_time_and_all_get_their_turn(asked: Asked) 
         asked.filter(pod(f"p{number}", 8))
     free(asked.leader, "busy0")
     assert [await asked.rounds() for _ in range(3)] == [AT_ONCE, 3, 0]
+
+
+async def test_whoever_asks_a_verb_waits_for_one_look_at_most(asked: Asked) -> None:
+    for number in range(AT_ONCE):
+        asked.filter(pod(f"p{number}", 8))
+    occupy(asked.leader, "more", "n0", 0)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    between = asyncio.create_task(others())
+    assert await asked.rounds() == 0
+    between.cancel()
+    assert turns >= AT_ONCE - 1
 
 
 async def test_all_get_their_turn_while_the_cluster_never_rests(asked: Asked) -> None:
