@@ -39,6 +39,10 @@ class SeenVersions(NamedTuple):
     limits: int
     overtaken: bool  # so often that GPUs are reserved for it
 
+    def after(self, other: "SeenVersions") -> "SeenVersions":
+        """The mark of a gang that is given the answer of another one: of what goes for both, it has seen what that one saw."""
+        return self._replace(ledger=other.ledger, freed=other.freed, machines=other.machines, preemption=other.preemption)
+
     @property
     def machines_and_gang(self) -> tuple[object, ...]:
         """What any result depends on."""
@@ -63,16 +67,24 @@ class Depends(Enum):
     MACHINES = auto()  # whoever has their GPUs
 
 
-class CommonAnswer(NamedTuple):
-    """Equal for gangs that want the same, see the same, and were told the same: what one is told next goes for all of them.
+class GangKind(NamedTuple):
+    """Equal for gangs that get the same answer where there is no room for them.
 
-    `sizes`: GPUs of each pod. `asks_with`, `priority`: as in PlanningRequest.
+    `sizes`: GPUs of each pod. `asks_with`, `priority`: as in PlanningRequest. `ends`: what else tells whom it may have ended.
     """
 
     wanted: Hashable
     sizes: tuple[int, ...]
     asks_with: int
     priority: int | None
+    ends: Hashable
+
+
+class CommonAnswer(NamedTuple):
+    """Equal for gangs of one kind that were told the same: what one is told next goes for all. `ends`: as in AttemptResult."""
+
+    kind: GangKind
+    ends: float | None
     depends: Depends
     reason: str
     message: str

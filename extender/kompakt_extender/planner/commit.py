@@ -8,7 +8,7 @@ from datetime import datetime
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.placement.model import Plan
 from kompakt_extender import record as records
-from kompakt_extender.gang_state import AttemptResult
+from kompakt_extender.gang_state import AttemptResult, GangKind
 from kompakt_extender.gangs import defends_with, placed_message
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.metrics import ExtenderMetrics
@@ -54,8 +54,8 @@ class Committer:
         self._metrics = metrics
         self._clock = clock
 
-    def commit(self, then: PlanningRequest, now: PlanningRequest, outcome: v.Outcome) -> bool:
-        """Carry out what was decided on `then` and holds `now`; False where the gang is planned again."""
+    def commit(self, then: PlanningRequest, now: PlanningRequest, outcome: v.Outcome, kind: GangKind | None = None) -> bool:
+        """Carry out what was decided on `then` and holds `now`; False where the gang is planned again. `kind`: see kind_of."""
         gang = self._jobs.states[now.job.uid]
         match outcome:
             case v.PlanAgain(conflict):
@@ -83,7 +83,7 @@ class Committer:
                 self._let_fall(now)
                 return False
             case v.Reject(reason, message, ends, depends):
-                answer = common_answer(then, outcome)
+                answer = common_answer(kind, then, outcome)
                 self._reject(now.job, now.record, reason, message, AttemptResult(then.mark, ends, depends, answer))
         return True
 

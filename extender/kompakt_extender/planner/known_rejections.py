@@ -10,8 +10,11 @@ from typing import NamedTuple
 
 from kompakt_core.placement.model import Gang, Rejection, Worker
 from kompakt_core.policy.delay import no_wait
-from kompakt_extender.gang_state import CommonAnswer, Depends, SeenVersions
-from kompakt_extender.planner.decision import PlanningResult
+from kompakt_core.policy.place_or_wait import DelayConfig
+from kompakt_core.policy.preempt import PreemptionPlan
+from kompakt_extender.gang_state import CommonAnswer, GangKind, SeenVersions
+from kompakt_extender.limits_in_force import tenant_of
+from kompakt_extender.planner.decision import GangDecision
 from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.validation import Reject
 
@@ -19,45 +22,58 @@ from kompakt_extender.planner.validation import Reject
 class KnownRejection(NamedTuple):
     """The answer, and what the gang saw that it was given to."""
 
-    rejection: Rejection
+    decision: GangDecision
     mark: SeenVersions
-
-    def marked(self, mine: SeenVersions) -> SeenVersions:
-        """The mark of another gang that is given the same answer."""
-        return mine._replace(ledger=self.mark.ledger, freed=self.mark.freed)
 
 
 class KnownRejections:
     """Rejections by what gangs want."""
 
     def __init__(self) -> None:
-        self._told: dict[Hashable, KnownRejection] = {}
+        self._told: dict[GangKind, KnownRejection] = {}
 
-    def of(self, request: PlanningRequest) -> KnownRejection | None:
+    def of(self, kind: GangKind | None, request: PlanningRequest) -> KnownRejection | None:
         """What core would say, if that is known."""
-        known = self._told.get(wanted_by(request.gang)) if _of_the_nodes_alone(request) else None
+        known = None if kind is None else self._told.get(kind)
         return known if known is not None and known.mark.machines == request.mark.machines else None
 
-    def note(self, request: PlanningRequest, result: PlanningResult) -> None:
+    def note(self, kind: GangKind | None, request: PlanningRequest, decision: GangDecision) -> None:
         """Core said this."""
-        if isinstance(result, Rejection) and _of_the_nodes_alone(request):
-            self._told[wanted_by(request.gang)] = KnownRejection(result, request.mark)
+        if kind is not None and isinstance(decision.result, Rejection) and not isinstance(decision.others, PreemptionPlan):
+            self._told[kind] = KnownRejection(decision, request.mark)
 
 
-def common_answer(request: PlanningRequest, told: Reject) -> CommonAnswer | None:
-    """What a gang was told, for others as well; None where it goes for this one alone, or for some time."""
-    lasts = told.ends is None and not request.record.excluded and told.depends is not Depends.ALL
-    if not (lasts and _of_the_nodes_alone(request)):
+def kind_of(request: PlanningRequest, *, anybody_below: bool, limited: bool) -> GangKind | None:
+    """None where an answer would go for this gang alone.
+
+    A gang may have GPUs reserved for it, or get some reserved since it was overtaken too often. Whom it may have ended depends on
+    how long it waits already, once it could have been placed, and, if there are Limits (`limited`), on whose it is.
+    """
+    ends: Hashable = None
+    if request.priority is not None and anybody_below:
+        if request.since != request.asked_at:
+            return None
+        ends = _patience(request.patience), tenant_of(request.job) if limited else None
+    if not _of_the_nodes_alone(request):
         return None
     sizes = tuple(worker.gpus for worker in request.gang.workers)
-    wanted = wanted_by(request.gang)
-    return CommonAnswer(wanted, sizes, request.asks_with, request.priority, told.depends, told.reason, told.message)
+    return GangKind(wanted_by(request.gang), sizes, request.asks_with, request.priority, ends)
+
+
+def common_answer(kind: GangKind | None, request: PlanningRequest, told: Reject) -> CommonAnswer | None:
+    """What a gang of this kind was told, for the others; None where nodes are left out for this one for some time."""
+    if kind is None or request.record.excluded:
+        return None
+    return CommonAnswer(kind, told.ends, told.depends, told.reason, told.message)
+
+
+def _patience(patience: DelayConfig) -> Hashable:
+    if patience.policy is no_wait:
+        return None
+    return patience.policy, patience.timers, frozenset(patience.slowdown.items()), patience.remaining_s
 
 
 def _of_the_nodes_alone(request: PlanningRequest) -> bool:
-    """Whether a rejection depends on what is wanted and on what all may see: a gang may have GPUs reserved for it, or get some
-    reserved since it was overtaken too often.
-    """
     patience = request.patience
     return request.sees_as_all and (patience.policy is no_wait or request.overtaken < patience.overtaken_at_most)
 

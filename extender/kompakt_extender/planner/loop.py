@@ -139,9 +139,7 @@ class Planner:
     def _next_timer(self) -> float | None:
         """The first moment after the last cycle began, in seconds since the epoch, at which a result changes by time alone."""
         began = self._began.timestamp()
-        results = (self._jobs.states[uid].result for uid in self._queue.active if uid in self._jobs.states)
-        ends = (result.ends for result in results if result is not None and result.ends is not None)
-        return min((each for each in ends if each > began), default=None)
+        return min((each for each in self._queue.ends() if each > began), default=None)
 
     async def run_cycle(self) -> None:
         """Go on with what is under way, then plan the gangs that wait. docs/planner.md says what each step may rely on."""
@@ -228,7 +226,7 @@ class Planner:
             self._queue.wake(lambda uid: True)
         elif before != self._asked_under:
             self._queue.wake(self._nomination.was_overtaken_often)
-        self._queue.begin()
+        self._queue.begin(self._began.timestamp())
 
     def _let_urgent_in(self) -> None:
         """Steps 2 and 3 for gangs that came since the cycle began, and go before some that are left: a cycle may be long.

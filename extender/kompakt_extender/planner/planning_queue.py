@@ -2,7 +2,7 @@
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kompakt_core.placement.fit import selected
 from kompakt_core.placement.model import Plan
@@ -26,7 +26,7 @@ class PlanningQueue:
         self._places: dict[str, PlaceInQueue] = {}
         self._order: list[PlaceInQueue] = []
         self._active: set[str] = set()  # who waits and does not rest
-        self._resting = UnschedulableGangs(ledger)
+        self._resting = UnschedulableGangs(ledger, jobs)
         self._left: list[PlaceInQueue] = []  # a heap: whose turn comes in this cycle
         self._had: set[str] = set()  # who has or had a turn in this cycle
         self._heads: dict[str, CommonAnswer] = {}  # who of them is asked for others too, and what all of those were told last
@@ -36,10 +36,11 @@ class PlanningQueue:
     def __len__(self) -> int:
         return len(self._order)
 
-    @property
-    def active(self) -> Collection[str]:
-        """Who is asked each time that something changes."""
-        return self._active
+    def ends(self) -> Iterator[float]:
+        """When results change by time alone, in seconds since the epoch."""
+        results = (self._jobs.states[uid].result for uid in self._active if uid in self._jobs.states)
+        yield from (result.ends for result in results if result is not None and result.ends is not None)
+        yield from self._resting.ends()
 
     def add(self, uid: str) -> None:
         """The gang waits, or something about it has changed: it has a turn."""
@@ -69,16 +70,15 @@ class PlanningQueue:
             self._active.add(uid)
             gang = self._jobs.states.get(uid)
             if gang is not None and gang.result is not None:
-                mark = gang.result.mark._replace(ledger=saw.ledger, freed=saw.freed, machines=saw.machines)
-                gang.result = gang.result._replace(mark=mark)
+                gang.result = gang.result._replace(mark=gang.result.mark.after(saw))
 
-    def begin(self) -> None:
-        """A cycle begins."""
+    def begin(self, now: float) -> None:
+        """A cycle begins; `now`: seconds since the epoch."""
         self._left, self._heads, self._most = [], {}, 2 * len(self._order)
         self._had = set(self._active)
         self._left = [self._places[uid] for uid in self._active]
         heapq.heapify(self._left)
-        for answer in self._resting.open_answers():
+        for answer in self._resting.open_answers(now):
             self._ask_first(answer)
 
     def _ask_first(self, answer: CommonAnswer) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from kompakt_core.placement.model import Level, Plan, Reason, Rejection
 from kompakt_core.policy.preempt import PreemptionPlan, RunningGang
 from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.gang_state import GangKind
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.planner.commit import Committer
@@ -19,11 +20,11 @@ from kompakt_extender.planner.cycle import PlanningCycle
 from kompakt_extender.planner.decision import (
     GangDecision,
     LowerGangs,
-    PlanningResult,
     decide,
     decide_who_ends,
     wants_others_ended,
 )
+from kompakt_extender.planner.known_rejections import kind_of
 from kompakt_extender.planner.nomination import Nomination, Unplannable
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_request import PlanningRequest
@@ -70,22 +71,27 @@ class SchedulingAttempt:
     async def run(self, request: PlanningRequest, cycle: PlanningCycle) -> bool:
         """False where what was decided does not hold any more, and the gang is planned again."""
         try:
-            known = cycle.rejections.of(request)
-            if known is not None:
-                request = replace(request, mark=known.marked(request.mark))
-            decision = await self._decide(request, None if known is None else known.rejection)
-            cycle.rejections.note(request, decision.result)
-            return self._act(request, decision, cycle)
+            kind = self._kind_of(request)
+            known = cycle.rejections.of(kind, request)
+            if known is None:
+                decision = await self._decide(request)
+            else:
+                await asyncio.sleep(0)  # of thousands of gangs each may be known: verbs and watches go on between them
+                request, decision = replace(request, mark=request.mark.after(known.mark)), known.decision
+            cycle.rejections.note(kind, request, decision)
+            return self._act(request, decision, cycle, kind)
         except Exception:
             _LOG.exception("%s/%s: planning failed", request.job.namespace, request.job.name)
             if request.job.uid in self._jobs.states:
                 self._writes.mark_stale(self._jobs.states[request.job.uid], request.job.resource_version)
             return True
 
-    async def _decide(self, request: PlanningRequest, known: Rejection | None) -> GangDecision:
-        result: PlanningResult
-        result = await self._in_thread(lambda: decide(request, self._levels)) if known is None else known
-        await asyncio.sleep(0)  # of thousands of gangs each may be known: verbs and watches go on between them
+    def _kind_of(self, request: PlanningRequest) -> GangKind | None:
+        below = request.priority is not None and self._ledger.any_below(request.priority)
+        return kind_of(request, anybody_below=below, limited=bool(self._jobs.limits.limits))
+
+    async def _decide(self, request: PlanningRequest) -> GangDecision:
+        result = await self._in_thread(lambda: decide(request, self._levels))
         lower = self._lower(request) if wants_others_ended(request, result) else LowerGangs()
         if not lower.may_end:
             nobody = request.priority is None or not self._ledger.any_below(request.priority)
@@ -98,13 +104,13 @@ class SchedulingAttempt:
         job, priority = request.job, request.priority
         return LowerGangs(self._preempting.running(job, priority), self._preempting.kept_from(job, priority))
 
-    def _act(self, then: PlanningRequest, decision: GangDecision, cycle: PlanningCycle) -> bool:
+    def _act(self, then: PlanningRequest, decision: GangDecision, cycle: PlanningCycle, kind: GangKind | None) -> bool:
         now = None if self._writes.resting(then.job.uid) else self._nomination.current_request(then.job.uid, cycle)
         if isinstance(now, Unplannable):
             self._committer.reject(now)
         if not isinstance(now, PlanningRequest):
             return True  # there is nothing to plan any more
-        return self._committer.commit(then, now, validate(then, decision, self._present(now, decision)))
+        return self._committer.commit(then, now, validate(then, decision, self._present(now, decision)), kind)
 
     def _present(self, now: PlanningRequest, decision: GangDecision) -> Present:
         """Reads only what this decision is held against: some of it is read node by node."""

@@ -5,10 +5,12 @@ it: in a cycle nobody sees more than those before it.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kompakt_extender.cluster_view import may_hold
-from kompakt_extender.gang_state import AttemptResult, CommonAnswer, Depends, SeenVersions
+from kompakt_extender.gang_state import AttemptResult, CommonAnswer, Depends, GangKind, SeenVersions
+from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 
 PlaceInQueue = tuple[int, str, str]  # see gangs.order; the last is the job's uid
@@ -25,8 +27,9 @@ class _Told:
 class UnschedulableGangs:
     """Who rests. Keeps nothing of a gang but its place in the queue."""
 
-    def __init__(self, ledger: GpuLedger) -> None:
+    def __init__(self, ledger: GpuLedger, jobs: Jobs) -> None:
         self._ledger = ledger
+        self._jobs = jobs
         self._told: dict[CommonAnswer, _Told] = {}
         self._answers: dict[str, CommonAnswer] = {}  # by uid
 
@@ -60,14 +63,25 @@ class UnschedulableGangs:
         told = self._told.get(answer)
         return None if told is None else told.places[0]
 
-    def open_answers(self) -> list[CommonAnswer]:
-        """Those that could be other ones now."""
-        return [answer for answer, told in self._told.items() if self._is_open(answer, told.mark)]
+    def ends(self) -> Iterator[float]:
+        """When answers change by time alone, in seconds since the epoch."""
+        return (answer.ends for answer in self._told if answer.ends is not None)
 
-    def _is_open(self, answer: CommonAnswer, mark: SeenVersions) -> bool:
-        if mark.machines != self._ledger.machines_version:
+    def open_answers(self, now: float) -> list[CommonAnswer]:
+        """Those that could be other ones now (seconds since the epoch)."""
+        return [answer for answer, told in self._told.items() if self._is_open(answer, told.mark, now)]
+
+    def _is_open(self, answer: CommonAnswer, mark: SeenVersions, now: float) -> bool:
+        if mark.machines != self._ledger.machines_version or (answer.ends is not None and answer.ends <= now):
             return True
-        if answer.depends is Depends.MACHINES or mark.freed == self._ledger.freed_version:
-            return False
-        ends_others = answer.priority is not None and self._ledger.any_below(answer.priority)
-        return ends_others or may_hold(self._ledger.cluster_view().free, answer.sizes)
+        match answer.depends:
+            case Depends.MACHINES:
+                return False
+            case Depends.ROOM:
+                return mark.freed != self._ledger.freed_version and self._may_fit(answer.kind)
+            case Depends.ALL:
+                return (mark.ledger, mark.preemption) != (self._ledger.version, self._jobs.preemption_version)
+
+    def _may_fit(self, kind: GangKind) -> bool:
+        ends_others = kind.priority is not None and self._ledger.any_below(kind.priority)
+        return ends_others or may_hold(self._ledger.cluster_view().free, kind.sizes)

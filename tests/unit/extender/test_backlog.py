@@ -5,11 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kompakt_core.placement.model import Level, Reason, Rejection
+from kompakt_core.policy.place_or_wait import NO_DELAY
 from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.gang_state import GangKind
 from kompakt_extender.planner import decision, scheduling_attempt
-from kompakt_extender.planner.known_rejections import KnownRejections
+from kompakt_extender.planner.decision import GangDecision
+from kompakt_extender.planner.known_rejections import KnownRejections, kind_of
 from kompakt_extender.planner.planning_request import PlanningRequest
 from tests.support.extender.leader import Leader, on_nodes
 
@@ -87,27 +91,51 @@ async def test_what_ends_is_given_to_the_first_of_them(asked):
     assert states == ["Released"] + ["Waiting"] * 5
 
 
-async def test_an_answer_goes_for_those_alone_that_see_and_want_the_same_and_with_the_mark_of_who_asked():
+async def requests() -> list[PlanningRequest]:
+    """Of two gangs that differ in nothing."""
     leader = on_nodes(2, ClusterPolicy("kompakt"))
     add(leader)
     await leader.planner._reconcile_all()
-    first, second = (leader.planner._nomination.next_request(f"uid-{name}", leader.planner._snapshot()) for name in GANGS[:2])
-    assert isinstance(first, PlanningRequest)
-    assert isinstance(second, PlanningRequest)
-    known, answer = KnownRejections(), Rejection(Reason.DOES_NOT_FIT_NOW, have=1, need=2)
-    known.note(first, answer)
+    found = [leader.planner._nomination.next_request(f"uid-{name}", leader.planner._snapshot()) for name in GANGS[:2]]
+    return [one for one in found if isinstance(one, PlanningRequest)]
+
+
+def kind(request: PlanningRequest, *, below: bool = False, limited: bool = False) -> GangKind | None:
+    return kind_of(request, anybody_below=below, limited=limited)
+
+
+async def test_gangs_of_one_kind_see_and_want_the_same():
+    first, second = await requests()
+    assert kind(first) == kind(second) is not None
+    assert kind(replace(second, gang=replace(second.gang, required_level=Level.RACK))) != kind(first)
+    assert kind(replace(second, priority=5)) != kind(first)
+    assert kind(replace(second, sees_as_all=False)) is None
+    assert kind(replace(second, overtaken=second.patience.overtaken_at_most)) is None
+
+
+async def test_whom_they_may_have_ended_tells_kinds_apart():
+    first, second = await requests()
+    first, second = replace(first, priority=5), replace(second, priority=5)
+    assert kind(first, below=True) == kind(second, below=True) is not None
+    hasty = replace(second, patience=NO_DELAY)
+    assert kind(hasty) == kind(first)
+    assert kind(hasty, below=True) != kind(first, below=True)
+    assert kind(replace(second, since=second.asked_at - 1), below=True) is None, "how long it waits counts"
+    elsewhere = replace(second, job=structs.replace(second.job, namespace="elsewhere"))
+    assert kind(elsewhere, below=True) == kind(first, below=True)
+    assert kind(elsewhere, below=True, limited=True) != kind(first, below=True, limited=True)
+
+
+async def test_an_answer_goes_while_the_machines_are_those_with_the_mark_of_who_asked():
+    first, second = await requests()
+    known, answer = KnownRejections(), GangDecision(Rejection(Reason.DOES_NOT_FIT_NOW, have=1, need=2))
+    known.note(kind(first), first, answer)
     later = replace(second, mark=second.mark._replace(ledger=second.mark.ledger + 5, freed=second.mark.freed + 3))
-    found = known.of(later)
+    found = known.of(kind(later), later)
     assert found is not None
-    assert found.rejection == answer
-    assert found.marked(later.mark) == later.mark._replace(ledger=first.mark.ledger, freed=first.mark.freed)
-    for other in (
-        replace(second, sees_as_all=False),
-        replace(second, overtaken=second.patience.overtaken_at_most),
-        replace(second, gang=replace(second.gang, required_level=Level.RACK)),
-        replace(second, mark=second.mark._replace(machines=second.mark.machines + 1)),
-    ):
-        assert known.of(other) is None
-    known.note(replace(first, overtaken=first.patience.overtaken_at_most), Rejection(Reason.NEVER_FITS))
-    known.note(replace(first, sees_as_all=False), Rejection(Reason.NEVER_FITS))
-    assert known.of(second) == found
+    assert found.decision == answer
+    assert later.mark.after(found.mark) == later.mark._replace(ledger=first.mark.ledger, freed=first.mark.freed)
+    other = replace(second, mark=second.mark._replace(machines=second.mark.machines + 1))
+    assert known.of(kind(other), other) is None
+    known.note(None, first, GangDecision(Rejection(Reason.NEVER_FITS)))
+    assert known.of(kind(second), second) == found

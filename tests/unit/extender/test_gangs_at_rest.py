@@ -5,6 +5,7 @@ import pytest
 from kompakt_core import contract as c
 from kompakt_extender.planner.nomination import Nomination
 from tests.support.extender.leader import Leader, on_nodes
+from tests.support.extender.scenario import Scenario
 
 GANGS = [f"j{number}" for number in range(5)]
 
@@ -117,3 +118,26 @@ async def test_how_often_they_were_overtaken_is_written_now_and_then():
         leader.world.finish_pod(f"small{number}-worker-0-a1")
         await leader.settle()
     assert leader.scheduling("big")["overtaken"] == 10
+
+
+PROTECTED = "n0 n1 n2 / low runs 2x8 / more runs 1x5 @1000 / a comes 2x8 @1000 / b comes 2x8 @1000 / c comes 2x8 @1000"
+
+
+async def test_while_nobody_may_be_ended_for_them_yet_the_first_is_asked(turns):
+    it = Scenario()
+    leader = await it.play(f"{PROTECTED} -> a Waiting; b Waiting; c Waiting; low not asked")
+    turns.clear()
+    leader.world.set_limits("none", maxGPUs=100)
+    await leader.settle()
+    assert set(turns) == {"a", "b", "c"}
+    turns.clear()
+    await it.play("small comes 1x2 -> small Released")
+    assert set(turns) == {"small", "a"}
+
+
+async def test_once_others_may_be_ended_it_is_done_for_the_first_and_the_next_is_asked(turns):
+    it = Scenario()
+    await it.play(PROTECTED)
+    turns.clear()
+    await it.play("310 s -> low asked by a; a because Preempting; b Waiting; c Waiting")
+    assert turns[:2] == ["a", "b"]
