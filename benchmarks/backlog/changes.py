@@ -1,11 +1,12 @@
 """What one change costs the planner's processor, by how many gangs wait and how many nodes there are.
 
-    python -m benchmarks.backlog.changes [--nodes 1000] [--gangs 1000] [--changes 20]
+    python -m benchmarks.backlog.changes [--nodes 1000] [--gangs 1000] [--changes 20] [--below]
 
 All nodes are full but for one GPU, which no gang can use. Two kinds of change, by turns: a plain pod is bound to such a GPU, which
 is nothing to any gang; and a pod of four GPUs ends, which one gang at most can use. Counted is the processor time of this process
 from when the watch shows the change until two cycles are over: the second is woken by what the first wrote. Core, which is asked
 in threads otherwise, is asked in this one. `--nodes` and `--gangs` take lists, as `100,1000`.
+`--below`: the gangs could have what runs ended, but not before five minutes are over.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any
 
 from benchmarks.backlog.cluster import BLOCK, CLASSES, RACK, name_of
 from kompakt_core import contract as c
+from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender import world as objects
 from tests.support.extender.leader import Leader
 from tests.support.extender.world import World
@@ -30,7 +32,7 @@ def occupy(world: World, node: str, name: str, first: int, last: int) -> None:
     """A plain pod on these GPUs of the node, as its plugin reports it."""
     uuids = [f"GPU-{node}-{index}" for index in range(first, last)]
     made = objects.pod(name, last - first, annotations={c.ANN_GPUS: ",".join(uuids)}, nodeName=node)
-    made["status"]["phase"] = "Running"
+    made["status"] |= {"phase": "Running", "startTime": "2026-01-31T12:00:00Z"}  # when the leader's clock stands still
     world.add_pod(made)
     held = world.topologies[node]["status"].setdefault("held", [])
     held += [{"uuid": uuid, "podUID": made["metadata"]["uid"]} for uuid in uuids]
@@ -46,7 +48,7 @@ def leave(world: World, node: str, name: str) -> None:
     world.put("topologies", node, world.topologies[node])
 
 
-def cluster(nodes: int, gangs: int, chance: random.Random) -> World:
+def cluster(nodes: int, gangs: int, priority: int, chance: random.Random) -> World:
     world = World()
     for number in range(nodes):
         node = name_of(number)
@@ -54,7 +56,7 @@ def cluster(nodes: int, gangs: int, chance: random.Random) -> World:
         for part, (first, last) in enumerate(PARTS):
             occupy(world, node, f"filler-{node}-{part}", first, last)
     for number in range(gangs):
-        world.add_gang(f"gang-{number:05}", *chance.choice(CLASSES))
+        world.add_gang(f"gang-{number:05}", *chance.choice(CLASSES), priority=priority)
     return world
 
 
@@ -68,9 +70,9 @@ async def cost(leader: Leader, change: Callable[[], None]) -> float:
     return time.process_time() - start
 
 
-async def measure(nodes: int, gangs: int, changes: int, seed: int = 1) -> dict[str, list[float]]:
+async def measure(nodes: int, gangs: int, changes: int, priority: int, seed: int = 1) -> dict[str, list[float]]:
     chance = random.Random(seed)
-    leader = Leader(cluster(nodes, gangs, chance))
+    leader = Leader(cluster(nodes, gangs, priority, chance), ClusterPolicy("no-wait", bare_pods=True))
     leader.take_over()
     for _ in range(3):
         await leader.plan()
@@ -101,11 +103,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=numbers, default=[1000])
     parser.add_argument("--gangs", type=numbers, default=[1000])
     parser.add_argument("--changes", type=int, default=20, help="of each kind")
+    parser.add_argument("--below", action="store_true", help="what runs is of lower priority")
     given: Any = parser.parse_args()
     print(" nodes  gangs  ms a change: taken (least-most), freed (least-most)")
     for nodes in given.nodes:
         for gangs in given.gangs:
-            print(row(nodes, gangs, asyncio.run(measure(nodes, gangs, given.changes))), flush=True)
+            print(row(nodes, gangs, asyncio.run(measure(nodes, gangs, given.changes, 10 * given.below))), flush=True)
 
 
 if __name__ == "__main__":
