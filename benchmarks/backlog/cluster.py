@@ -119,12 +119,12 @@ class Cluster:
         plan = self.world.jobs[name]["status"].get("scheduling", {}).get("plan")
         if not plan or name in self._left:
             return
-        now, pods = time.perf_counter(), plan["pods"]
-        nodes = {pod["node"] for pod in pods}
+        now = time.perf_counter()
+        nodes = {node["name"] for node in plan["nodes"]}
         since = [self.freed[node] for node in nodes if node in self.freed]
         if since:
             self.took.append(now - max(since))
-        self._left[name] = {pod["name"] for pod in pods}
+        self._left[name] = {pod["uid"].removeprefix("uid-") for node in plan["nodes"] for pod in node["pods"]}
         self._pods_of[name] = set(self._left[name])
         self.planned += 1
 

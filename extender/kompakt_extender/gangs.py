@@ -7,8 +7,9 @@ from typing import Any
 
 from kompakt_core import contract
 from kompakt_core.contract import planned_seat, timestamps, worker_labels
+from kompakt_core.contract.plan_record import PlanRecord, SeatRecord
 from kompakt_core.contract.planned_seat import PlannedSeat
-from kompakt_core.contract.scheduling_record import PlanRecord, Record, SeatRecord, State
+from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, mask_of
 from kompakt_core.job.model import Preemption
@@ -44,8 +45,9 @@ def plannable(job: JobView, pods: Sequence[PodView]) -> bool:
 
 
 def replannable(job: JobView, pods: Sequence[PodView]) -> bool:
-    """Whether the whole gang is there, released once, and none of it is bound."""
-    return len(pods) == job.workers > 0 and not any(pod.gates or pod.node for pod in pods)
+    """Whether the whole gang is there, released once, perhaps in part, and none of it is bound."""
+    ours = ((), (contract.GATE,))
+    return len(pods) == job.workers > 0 and not any(pod.node or pod.gates not in ours for pod in pods)
 
 
 def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime) -> Gang:

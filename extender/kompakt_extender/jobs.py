@@ -1,8 +1,10 @@
 """TrainingJobs, their pods, and what the planner has decided about them, in memory."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kompakt_core.contract import scheduling_record
+from kompakt_core.contract.plan_record import PlanRecord
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
@@ -174,6 +176,13 @@ class Jobs:
         if record.waiting_since:
             return record
         return self.decide(job, Record(record.attempt, State.WAITING, "", "", now, record.excluded))
+
+    def look_up(self, job: JobView, plan: PlanRecord) -> None:
+        """Its plan as it was read, with the GPUs that the indices stand for."""
+        state = self.states[job.uid]
+        state.record = replace(state.record, plan=plan)
+        if state.written is not None and state.written.plan is not None:
+            state.written = replace(state.written, plan=plan)
 
     def released(self, pod: PodView) -> bool:
         """Whether the plan that this pod carries still stands."""

@@ -1,30 +1,34 @@
 """From a plan to the record of it, and from a record to the planner's write of a job's status."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from kompakt_core import contract
 from kompakt_core.contract import scheduling_record, timestamps
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, stamped
-from kompakt_core.contract.scheduling_record import PlanRecord, Record, SeatRecord, State
-from kompakt_core.ids import GpuUuid, NodeName
+from kompakt_core.contract.plan_record import PlanRecord, SeatRecord, digest_of
+from kompakt_core.contract.scheduling_record import Record, State
+from kompakt_core.ids import GpuUuid
 from kompakt_core.placement.model import Plan, Snapshot
+from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.views import JobView
 
 
 def plan_record(plan: Plan, snapshot: Snapshot, now: datetime) -> PlanRecord:
-    """A plan with UUIDs instead of indices."""
-
-    def uuids(node: NodeName, gpus: Sequence[int]) -> tuple[GpuUuid, ...]:
-        graph = snapshot.nodes[node].graph
-        return tuple(graph.gpus[i].uuid for i in gpus) if graph is not None else ()
-
+    """A plan with the GPUs' UUIDs beside their indices."""
+    gpus = {seat.node: uuids_of(snapshot.nodes[seat.node].graph) for seat in plan.seats}
     seats = tuple(
-        SeatRecord(seat.worker.pod, seat.worker.uid, seat.node, uuids(seat.node, seat.gpus), seat.value, seat.rank)
+        SeatRecord(
+            seat.worker.uid, seat.node, tuple(gpus[seat.node][i] for i in seat.gpus), tuple(seat.gpus), seat.value, seat.rank
+        )
         for seat in sorted(plan.seats, key=lambda seat: seat.rank)
     )
-    return PlanRecord(plan.level.value, plan.value, plan.ideal, timestamps.encode(now), seats)
+    return PlanRecord(plan.level.value, plan.value, plan.ideal, timestamps.encode(now), seats, digest_of(gpus))
+
+
+def uuids_of(graph: LinkGraph | None) -> tuple[GpuUuid, ...]:
+    """By index."""
+    return () if graph is None else tuple(gpu.uuid for gpu in graph.gpus)
 
 
 def status_apply(job: JobView, record: Record, now: datetime) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class ReleaseWriter:
             if found.metadata.uid != job.uid:
                 return WriteOutcome.CONFLICT
             try:
-                same = scheduling_record.decode(found.status.scheduling or {}) == record
+                same = _same(scheduling_record.decode(found.status.scheduling or {}), record)
             except InvalidInput:
                 same = False
             if same:
@@ -175,3 +175,8 @@ class ReleaseWriter:
         else:
             _LOG.warning("release of %s/%s refused: %s", pod.namespace, pod.name, answer.message)
             await self._pause(0.2)  # the watch will show why; do not ask again at once
+
+
+def _same(found: Record | None, record: Record) -> bool:
+    """As written: what is read names GPUs by indices alone."""
+    return found is not None and scheduling_record.encode(found) == scheduling_record.encode(record)

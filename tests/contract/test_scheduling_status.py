@@ -1,12 +1,17 @@
 """status.scheduling as the planner writes it against the schema of TrainingJob: what that lacks the API server drops silently."""
 
+import json
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from kompakt_core.contract import plan_record
 from kompakt_core.contract.preempt_request import PreemptRequest
-from kompakt_core.contract.scheduling_record import Excluded, PlanRecord, Record, SeatRecord, State, Victim, decode, encode
-from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.contract.plan_record import PlanRecord, SeatRecord
+from kompakt_core.contract.scheduling_record import Excluded, Record, State, Victim, decode, encode
+from kompakt_core.ids import GpuIndex, GpuUuid, NodeName, PodUid
 from kompakt_core.job.status import read_status
 from tests.support.crds import schema
 
@@ -19,7 +24,7 @@ FULL = Record(
     message="words",
     waiting_since=NOW,
     excluded=(Excluded(NODE, NOW, "NotBound"),),
-    plan=PlanRecord("Rack", 1, 2, NOW, (SeatRecord("p", PodUid("u"), NODE, (GpuUuid("g"),), 1, 0),)),
+    plan=PlanRecord("Rack", 1, 2, NOW, (SeatRecord(PodUid("u"), NODE, (), (GpuIndex(3),), 5, 2),), "5f3a"),
     placeable_since=NOW,
     waits_for="Machine",
     until=NOW,
@@ -57,8 +62,28 @@ def test_the_schema_has_every_field_that_the_planner_writes() -> None:
     assert {state.value for state in State} == set(node["properties"]["state"]["enum"])
 
 
-def test_a_record_reads_as_it_was_written() -> None:
-    assert decode(encode(FULL)) == FULL
+EARLIER = replace(FULL, plan=PlanRecord("Rack", 1, 2, NOW, (SeatRecord(PodUid("u"), NODE, (GpuUuid("g"),), (), 1, 0),)))
+
+
+def test_the_schema_has_every_field_that_earlier_versions_wrote() -> None:
+    assert misfits(encode(EARLIER), schema("trainingjobs", "status", "scheduling")) == []
+
+
+@pytest.mark.parametrize("record", [FULL, EARLIER])
+def test_a_record_reads_as_it_was_written(record: Record) -> None:
+    assert decode(encode(record)) == record
+
+
+def test_the_plan_of_a_large_gang_is_small() -> None:
+    """1,024 pods of eight GPUs each, on as many nodes."""
+    order = tuple(map(GpuIndex, (0, 3, 2, 1, 5, 6, 7, 4)))
+    seats = (
+        SeatRecord(PodUid(str(UUID(int=rank))), NodeName(f"gpu-node-{rank:04}"), (), order, 25000, rank) for rank in range(1024)
+    )
+    plan = PlanRecord("Cluster", 25000, 25000, NOW, tuple(seats), "9f86d081884c7d65")
+    written = json.dumps(plan_record.encode(plan), separators=(",", ":"))
+    assert len(written) <= 120_000
+    assert plan_record.decode(json.loads(written)) == plan
 
 
 def test_the_operator_reads_the_planners_request() -> None:

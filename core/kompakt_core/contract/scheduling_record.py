@@ -1,7 +1,7 @@
 """status.scheduling: what the planner has decided about a gang, as values, and how it is written.
 
-The order of `plan.pods` is the order of ranks, and all that a gate's removal needs follows from the record: a new leader that
-finds a gang half released finishes it as written.
+All that a gate's removal needs follows from the record and the nodes' GPUTopologies: a new leader that finds a gang half released
+finishes it as written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from kompakt_core.contract import preempt_request, timestamps
+from kompakt_core.contract import plan_record, preempt_request, timestamps
+from kompakt_core.contract.plan_record import PlanRecord
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.ids import GpuUuid, NodeName
 
 
 class State(StrEnum):
@@ -23,29 +24,6 @@ class State(StrEnum):
     RESERVED = "Reserved"  # waiting, while GPUs are reserved for it
     RELEASED = "Released"
     WITHDRAWN = "Withdrawn"
-
-
-@dataclass(frozen=True, slots=True)
-class SeatRecord:
-    """One pod's place: node and GPU UUIDs in pattern order, MB/s, rank."""
-
-    name: str
-    uid: PodUid
-    node: NodeName
-    gpus: tuple[GpuUuid, ...]
-    value: int
-    rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRecord:
-    """All places of a gang. `released_at`: RFC 3339, UTC."""
-
-    level: str
-    value: int
-    ideal: int
-    released_at: str
-    pods: tuple[SeatRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +125,7 @@ def decode(scheduling: Mapping[str, Any]) -> Record | None:
                 )
                 for one in scheduling.get("excludedNodes", ())
             ),
-            plan=_read_plan(scheduling["plan"]) if scheduling.get("plan") else None,
+            plan=plan_record.decode(scheduling["plan"]) if scheduling.get("plan") else None,
             placeable_since=_read_moment(scheduling, "placeableSince"),
             waits_for=str(scheduling.get("waitsFor", "")),
             until=_read_moment(scheduling, "until"),
@@ -196,22 +174,6 @@ def _read_moment(scheduling: Mapping[str, Any], name: str) -> str:
     return timestamps.canonical(scheduling[name], name) if scheduling.get(name) else ""
 
 
-def _read_plan(plan: Mapping[str, Any]) -> PlanRecord:
-    seats = tuple(
-        SeatRecord(
-            name=str(pod["name"]),
-            uid=PodUid(str(pod["uid"])),
-            node=NodeName(str(pod["node"])),
-            gpus=tuple(GpuUuid(str(uuid)) for uuid in pod.get("gpus", ())),
-            value=int(pod.get("value", 0)),
-            rank=int(pod["rank"]),
-        )
-        for pod in plan.get("pods", ())
-    )
-    released = timestamps.canonical(plan["releasedAt"], "releasedAt")
-    return PlanRecord(str(plan["level"]), int(plan.get("value", 0)), int(plan.get("ideal", 0)), released, seats)
-
-
 def encode(record: Record) -> dict[str, Any]:
     """status.scheduling as it is written."""
     scheduling: dict[str, Any] = {
@@ -234,15 +196,5 @@ def encode(record: Record) -> dict[str, Any]:
     if record.preempt is not None:
         scheduling["preempt"] = preempt_request.encode(record.preempt)
     if record.plan is not None:
-        plan = record.plan
-        scheduling["plan"] = {
-            "level": plan.level,
-            "value": plan.value,
-            "ideal": plan.ideal,
-            "releasedAt": plan.released_at,
-            "pods": [
-                {"name": p.name, "uid": p.uid, "node": p.node, "gpus": list(p.gpus), "value": p.value, "rank": p.rank}
-                for p in plan.pods
-            ],
-        }
+        scheduling["plan"] = plan_record.encode(record.plan)
     return scheduling

@@ -20,10 +20,36 @@ Uid = Annotated[str, about("uid of the job.", example="0d1e9a6c-5f0b-4d4e-9c57-7
 
 
 class SeatStatus(Declared, frozen=True):
-    """The place of one pod."""
+    """The place of one pod on a node."""
 
-    name: Annotated[str, about("Name of the pod.", example="train-worker-0-a1")]
-    uid: Annotated[str, about("uid of the pod.", example="0d1e9a6c-5f0b-4d4e-9c57-7a1f6a3d2b10")] = ABSENT
+    uid: Annotated[str, about("uid of the pod.", example="0d1e9a6c-5f0b-4d4e-9c57-7a1f6a3d2b10")]
+    gpus: Annotated[
+        str,
+        about(
+            "Indices of the pod's GPUs in the node's GPUTopology, in pattern order; the pod's annotation has their UUIDs.",
+            example="0,3,1,2",
+        ),
+    ] = ABSENT
+    value: Annotated[
+        int, about("Bandwidth that the pattern gets on these GPUs, where it is not the plan's.", unit="MB/s", low=0, example=25000)
+    ] = ABSENT
+    rank: Annotated[
+        int, about("Node rank of the pod in its gang, where pods are not listed in order of ranks.", low=0, example=0)
+    ] = ABSENT
+
+
+class NodeSeatsStatus(Declared, frozen=True):
+    """The pods that go to one node."""
+
+    name: Annotated[str, about("Name of the node.", example="gpu-node-7")]
+    pods: Annotated[tuple[SeatStatus, ...], about("Their places, in order of ranks.", longest=MOST_PODS)]
+
+
+class NamedSeatStatus(Declared, frozen=True, kw_only=True):
+    """The place of one pod, as earlier versions wrote it."""
+
+    name: Annotated[str, about("Name of the pod.", example="train-worker-0-a1")] = ABSENT
+    uid: Annotated[str, about("uid of the pod.", example="0d1e9a6c-5f0b-4d4e-9c57-7a1f6a3d2b10")]
     node: Annotated[str, about("Node that the pod goes to.", example="gpu-node-7")] = ABSENT
     gpus: Annotated[
         tuple[Uuid, ...], about("UUIDs of the pod's GPUs, in pattern order.", longest=MAX_GPUS, example=["GPU-5e8c"])
@@ -43,7 +69,15 @@ class PlanStatus(Declared, frozen=True):
         int, about("The best value of that size on an empty node of the cluster.", unit="MB/s", low=0, example=25000)
     ] = ABSENT
     released_at: Annotated[str, moment("When the pods' scheduling gates were removed.")] = ABSENT
-    pods: Annotated[tuple[SeatStatus, ...], about("The place of each pod, in order of ranks.", longest=MOST_PODS)] = ABSENT
+    gpus_digest: Annotated[
+        str, about("Of the UUIDs of all GPUs of these nodes: indices are of these GPUs.", example="9f86d081884c7d65")
+    ] = ABSENT
+    nodes: Annotated[
+        tuple[NodeSeatsStatus, ...], about("The places of the pods, in order of the first rank on each node.", longest=MOST_PODS)
+    ] = ABSENT
+    pods: Annotated[
+        tuple[NamedSeatStatus, ...], about("The same in a plan that an earlier version made.", longest=MOST_PODS)
+    ] = ABSENT
 
 
 class ExcludedNode(Declared, frozen=True):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.plan_record import PlanRecord
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import NodeName
 from kompakt_extender.gang_state import Unbound
@@ -14,6 +15,7 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import ClaimSource, GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.plan_lookup import is_known, looked_up
 from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.views import JobView, PodView
 
@@ -51,14 +53,21 @@ class ReleasedGangs:
         """
         for job in self._jobs.views.values():
             record = self._jobs.record(job)
-            plan = record.plan if record.state is State.RELEASED and record.attempt == job.attempt else None
-            places = {seat.uid: seat for seat in plan.pods} if plan else {}
+            stands = record.state is State.RELEASED and record.attempt == job.attempt
+            plan = self._looked_up(job, record.plan) if stands and record.plan is not None else None
+            places = {seat.uid: seat for seat in plan.pods if is_known(seat)} if plan else {}
             for pod in self._jobs.pods_of(job.uid):
                 if pod.uid in places and pod.node is None and not pod.finished:
                     self._ledger.claim(ClaimSource.PLAN, pod, places[pod.uid].node, places[pod.uid].gpus)
                 elif pod.node is None and pod.attempt == job.attempt:
                     self._ledger.withdraw(pod.uid)
         self._adopt_counts()
+
+    def _looked_up(self, job: JobView, plan: PlanRecord) -> PlanRecord:
+        found = looked_up(plan, self._jobs.pods_of(job.uid), self._ledger.topologies)
+        if found is not plan:
+            self._jobs.look_up(job, found)
+        return found
 
     def _adopt_counts(self) -> None:
         """Counts are reserved for one gang at a time; what stands written on others is older, and not yet written over."""
@@ -77,19 +86,23 @@ class ReleasedGangs:
         """A released gang: finish its release as written, or take the plan back when it stays unbound."""
         if record.plan is None:
             return
-        places = {seat.uid: seat for seat in record.plan.pods}
+        places, released_at = {seat.uid: seat for seat in record.plan.pods}, record.plan.released_at
         unbound = [pod for pod in pods if pod.node is None and pod.uid in places]
         if not unbound:
             self._jobs.states[job.uid].unbound = None
             if len(pods) == job.workers:
                 self._jobs.rest(job.uid)
             return
+        places = {seat.uid: seat for seat in self._looked_up(job, record.plan).pods}
+        if not all(is_known(places[pod.uid]) for pod in unbound):
+            return self._withdraw(job, self._jobs.record(job), "a node has other GPUs than were planned", unbound, [])
+        record = self._jobs.record(job)
         # One that was released before has no gate, and what an earlier plan wrote on it until the new one reaches it.
         if unfinished := [pod for pod in unbound if pod.gated or not self._jobs.released(pod)]:
             self._writes.finish_release(job, record, unfinished)
             return
         patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in unbound) else WITHDRAW_SECONDS
-        if self._steady() - self._unbound_since(job.uid, record.plan.released_at) >= patience:
+        if self._steady() - self._unbound_since(job.uid, released_at) >= patience:
             message = f"not bound within {patience:.0f} s after the release"
             self._withdraw(job, record, message, unbound, [places[pod.uid].node for pod in unbound])
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from kompakt_core.contract.scheduling_record import SeatRecord, State, Victim
+from kompakt_core.contract.plan_record import SeatRecord
+from kompakt_core.contract.scheduling_record import State, Victim
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_extender.gang_state import GangPhase, GangState
 from kompakt_extender.ledger import ClaimSource, GpuLedger

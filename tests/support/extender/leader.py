@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from kompakt_client.requests import Answer
+from kompakt_core.contract import scheduling_record
+from kompakt_core.contract.plan_record import SeatRecord
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.answers import Answers
 from kompakt_extender.binder import Binder
@@ -18,6 +20,7 @@ from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
+from kompakt_extender.planner.plan_lookup import looked_up
 from kompakt_extender.rejections import binding_result
 from kompakt_extender.release_writer import ReleaseWriter
 from kompakt_extender.wire import BindingArgs
@@ -171,6 +174,13 @@ class Leader:
     def scheduling(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self.world.jobs[job]["status"].get("scheduling", {})
         return found
+
+    def seats(self, job: str) -> tuple[SeatRecord, ...]:
+        """The places that stand in the job's status, and which GPUs they are."""
+        record = scheduling_record.decode(self.scheduling(job))
+        assert record is not None
+        assert record.plan is not None
+        return looked_up(record.plan, (), self.ledger.topologies).pods
 
     def annotations(self, pod: str) -> dict[str, str]:
         found: dict[str, str] = self.world.pods[pod]["metadata"]["annotations"]

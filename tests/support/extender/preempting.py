@@ -70,4 +70,4 @@ def urgent(leader: Leader, name: str = "urgent", workers: int = 2, gpus: int = 4
 
 
 def seats(leader: Leader, name: str) -> set[str]:
-    return {gpu for seat in leader.scheduling(name)["plan"]["pods"] for gpu in seat["gpus"]}
+    return {gpu for seat in leader.seats(name) for gpu in seat.gpus}

@@ -131,7 +131,7 @@ class Scenario:
 
     def stops(self, name: str) -> None:
         """The pods need time to stop."""
-        self.had[name] = {gpu for seat in self.state(name).get("plan", {}).get("pods", ()) for gpu in seat["gpus"]}
+        self.had[name] = preempting.seats(self.leader, name) if "plan" in self.state(name) else set()
         self.leader.world.jobs[name]["status"]["attempt"] += 1
         preempting.condition(self.leader, name, "Running", "False")
 
@@ -254,7 +254,7 @@ CLAIMS: Final[Table] = {
     r"(\S+) unwritten": lambda it, name: (it.state(name), {}),
     r"(\S+) asked by (\S+)": Scenario.asked_by,
     r"(\S+) not asked": Scenario.not_asked,
-    r"(\S+) on (\S+)": lambda it, name, nodes: ({seat["node"] for seat in it.state(name)["plan"]["pods"]}, _names(nodes)),
+    r"(\S+) on (\S+)": lambda it, name, nodes: ({seat.node for seat in it.leader.seats(name)}, _names(nodes)),
     r"(\S+) at ([A-Z]\w+)": lambda it, name, level: (it.state(name)["plan"]["level"], level),
     r"(\S+) has what (\S+) had": lambda it, name, other: (preempting.seats(it.leader, name), it.had[other]),
     r"(\S+) waits for (\w+)": lambda it, name, level: (it.state(name).get("waitsFor"), level),

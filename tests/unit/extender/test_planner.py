@@ -14,19 +14,20 @@ async def test_a_whole_gang_is_placed_and_its_status_is_written_before_any_gate(
     await leader.place("j", 2, 4)
     written = leader.scheduling("j")
     assert written["state"] == "Released"
-    assert [seat["name"] for seat in written["plan"]["pods"]] == ["j-worker-0-a1", "j-worker-1-a1"]
+    names = {made["metadata"]["uid"]: name for name, made in leader.world.pods.items()}
+    assert [names[seat.uid] for seat in leader.seats("j")] == ["j-worker-0-a1", "j-worker-1-a1"]
     methods = [path for method, path in leader.world.sent if method == "PATCH"]
     assert methods[0].endswith("/trainingjobs/j/status")
     assert sorted(methods[1:]) == [
         "/api/v1/namespaces/default/pods/j-worker-0-a1",
         "/api/v1/namespaces/default/pods/j-worker-1-a1",
     ]
-    for seat in written["plan"]["pods"]:
-        notes = leader.annotations(seat["name"])
-        assert gates(leader.world, seat["name"]) == []
-        assert notes[c.ANN_PLANNED_NODE] == seat["node"]
-        assert notes[c.ANN_PLANNED_GPUS] == ",".join(seat["gpus"])
-        assert notes[c.ANN_RANK] == str(seat["rank"])
+    for seat in leader.seats("j"):
+        notes = leader.annotations(names[seat.uid])
+        assert gates(leader.world, names[seat.uid]) == []
+        assert notes[c.ANN_PLANNED_NODE] == seat.node
+        assert notes[c.ANN_PLANNED_GPUS] == ",".join(seat.gpus)
+        assert notes[c.ANN_RANK] == str(seat.rank)
         assert c.ANN_MIN_VALUE not in notes
 
 
@@ -123,8 +124,65 @@ async def test_a_new_leader_finishes_a_half_released_gang_as_written(leader: Lea
     await successor.settle()
     assert gates(leader.world, "j-worker-1-a1") == []
     assert json.dumps(successor.scheduling("j")) == plan
-    seat = successor.scheduling("j")["plan"]["pods"][1]
-    assert successor.annotations("j-worker-1-a1")[c.ANN_PLANNED_GPUS] == ",".join(seat["gpus"])
+    seat = successor.seats("j")[1]
+    assert successor.annotations("j-worker-1-a1")[c.ANN_PLANNED_GPUS] == ",".join(seat.gpus)
+
+
+async def half_released(leader: Leader) -> None:
+    """The write on the second pod was lost."""
+    leader.world.add_gang("j", 2, 4)
+    leader.world.outcomes.extend(["ok", "ok", "lost"])
+    leader.see()
+    await leader.plan()
+    assert gates(leader.world, "j-worker-1-a1") != []
+
+
+async def test_a_plan_on_gpus_that_a_node_has_no_more_is_made_again(leader: Leader) -> None:
+    """Indices in a plan are of the GPUs that the nodes had then."""
+    await half_released(leader)
+    node = leader.seats("j")[1].node
+    status = leader.world.topologies[node]["spec"]["gpus"]
+    status[0]["uuid"] = "GPU-new"
+    leader.world.put("topologies", node, leader.world.topologies[node])
+    successor = Leader(leader.world)
+    successor.take_over()
+    await successor.plan()
+    assert successor.scheduling("j")["state"] == "Withdrawn"
+    assert "a node has other GPUs than were planned" in successor.scheduling("j")["message"]
+    await successor.settle()
+    assert successor.scheduling("j")["state"] == "Released"
+    known = {gpu["uuid"] for one in leader.world.topologies.values() for gpu in one["spec"]["gpus"]}
+    for index, seat in enumerate(successor.seats("j")):
+        assert set(seat.gpus) <= known
+        assert successor.annotations(f"j-worker-{index}-a1")[c.ANN_PLANNED_GPUS] == ",".join(seat.gpus)
+
+
+async def test_a_gang_that_is_all_bound_keeps_its_plan_whatever_gpus_its_nodes_have(leader: Leader) -> None:
+    await leader.place("j", 2, 4)
+    for index, seat in enumerate(leader.seats("j")):
+        assert await leader.bind(f"j-worker-{index}-a1", seat.node) == ""
+        leader.report(seat.node)
+    node = leader.seats("j")[0].node
+    leader.world.topologies[node]["spec"]["gpus"][7]["uuid"] = "GPU-new"
+    leader.world.put("topologies", node, leader.world.topologies[node])
+    plan = json.dumps(leader.scheduling("j"))
+    successor = Leader(leader.world)
+    successor.take_over()
+    await successor.settle()
+    assert json.dumps(successor.scheduling("j")) == plan
+
+
+async def test_a_plan_that_an_earlier_version_wrote_is_finished_as_written(leader: Leader) -> None:
+    await half_released(leader)
+    seats, plan = leader.seats("j"), leader.scheduling("j")["plan"]
+    del plan["gpusDigest"], plan["nodes"]
+    plan["pods"] = [{"uid": s.uid, "node": s.node, "gpus": list(s.gpus), "value": s.value, "rank": s.rank} for s in seats]
+    leader.world.put("jobs", "j", leader.world.jobs["j"])
+    successor = Leader(leader.world)
+    successor.take_over()
+    await successor.settle()
+    assert gates(leader.world, "j-worker-1-a1") == []
+    assert successor.annotations("j-worker-1-a1")[c.ANN_PLANNED_GPUS] == ",".join(seats[1].gpus)
 
 
 async def test_a_new_leader_gives_nobody_what_stands_on_a_pod_of_an_attempt_that_ended(leader: Leader) -> None:
@@ -163,4 +221,4 @@ async def test_a_status_that_somebody_spoilt_is_written_over(leader: Leader) -> 
     await leader.settle()
     assert leader.scheduling("good")["state"] == "Released"
     assert leader.scheduling("bad")["state"] == "Released"
-    assert len(leader.scheduling("bad")["plan"]["pods"]) == 1
+    assert len(leader.seats("bad")) == 1

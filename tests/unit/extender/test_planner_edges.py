@@ -27,8 +27,8 @@ async def test_pods_that_talk_get_gpus_with_fast_links_between_them_and_ranks_by
     await leader.settle()
     plan = leader.scheduling("j")["plan"]
     assert plan["level"] == "Machine"
-    assert [seat["rank"] for seat in plan["pods"]] == [0, 1, 2, 3]
-    place = [int(seat["gpus"][0].rsplit("-", 1)[1]) for seat in plan["pods"]]
+    assert [seat.rank for seat in leader.seats("j")] == [0, 1, 2, 3]
+    place = [seat.indices[0] for seat in leader.seats("j")]
     weights = machine("dgx1-v100").weights
     fastest = max(max(row) for row in weights)
     assert weights[place[0]][place[3]] == weights[place[1]][place[2]] == fastest

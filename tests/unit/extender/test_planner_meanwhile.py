@@ -103,7 +103,7 @@ async def test_a_plan_whose_gpus_were_taken_is_made_again(leader: Leader) -> Non
 async def test_a_plan_stands_when_other_gpus_of_its_node_are_taken() -> None:
     leader = on_nodes(1)
     await planned(leader, lambda world: take_gpus(world, 6, 7), workers=1)
-    assert leader.scheduling("j")["plan"]["pods"][0]["gpus"] == [f"GPU-n0-{index}" for index in (0, 1, 2, 3)]
+    assert leader.seats("j")[0].gpus == tuple(f"GPU-n0-{index}" for index in (0, 1, 2, 3))
 
 
 async def test_a_plan_is_written_with_the_version_the_job_has_by_then(leader: Leader) -> None:

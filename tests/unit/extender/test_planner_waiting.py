@@ -115,8 +115,7 @@ async def test_never_is_said_although_nodes_without_gpus_never_report(leader: Le
 
 async def released_but_unbound(leader: Leader, workers: int) -> str:
     await leader.place("j", workers, 4)
-    node: str = leader.scheduling("j")["plan"]["pods"][0]["node"]
-    return node
+    return leader.seats("j")[0].node
 
 
 async def test_what_an_earlier_plan_wrote_on_pods_counts_for_nothing_while_the_new_one_is_on_its_way(leader: Leader) -> None:
@@ -193,7 +192,7 @@ async def test_a_node_whose_kubelet_rejected_a_pod(leaves: bool, leader: Leader)
     again = leader.scheduling("j")
     assert (again["attempt"], again["state"]) == (2, "Released")
     assert [one["node"] for one in again["excludedNodes"]] == ([] if leaves else [node])
-    assert leaves or again["plan"]["pods"][0]["node"] != node
+    assert leaves or leader.seats("j")[0].node != node
 
 
 async def test_a_plan_whose_gpus_kubelet_gave_to_a_bound_pod_is_refused(leader: Leader) -> None:

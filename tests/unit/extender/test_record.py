@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from kompakt_core.contract import scheduling_record, timestamps
 from kompakt_core.contract.preempt_request import PreemptRequest
-from kompakt_core.contract.scheduling_record import Excluded, PlanRecord, Record, State, Victim
+from kompakt_core.contract.plan_record import PlanRecord, SeatRecord
+from kompakt_core.contract.scheduling_record import Excluded, Record, State, Victim
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_extender.quantities import count, millis, whole
@@ -21,10 +23,24 @@ SOME = st.text(min_size=1, max_size=8)
 UUIDS = st.lists(SOME.map(GpuUuid), min_size=1, max_size=3).map(tuple)
 # All other fields follow from their types.
 PREEMPTS = st.builds(PreemptRequest, requested_at=TIMES, namespace=SOME, name=SOME, uid=SOME, own_priority=st.integers(0))
+PLAIN = st.builds(SeatRecord, gpus=UUIDS, indices=st.just(()))  # as an earlier version wrote them
+INDEXED = st.builds(SeatRecord, gpus=st.just(()), indices=st.lists(st.integers(0, 63), unique=True).map(tuple))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> PlanRecord:
+    """Places in order of ranks."""
+    digest = draw(st.just("") | SOME)
+    seats = draw(st.lists(INDEXED if digest else PLAIN, max_size=4))
+    ordered = tuple(replace(seat, rank=rank) for rank, seat in enumerate(seats))
+    return draw(st.builds(PlanRecord, released_at=TIMES, digest=st.just(digest), pods=st.just(ordered)))
+
+
+PLANS = plans()
 RECORDS = st.builds(
     Record,
     excluded=st.lists(st.builds(Excluded, until=TIMES), max_size=3).map(tuple),
-    plan=st.none() | st.builds(PlanRecord, released_at=TIMES),
+    plan=st.none() | PLANS,
     placeable_since=st.just("") | TIMES,
     waits_for=st.text(),
     until=st.just("") | TIMES,
@@ -45,7 +61,7 @@ def test_what_is_written_is_read_back(record: Record) -> None:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["pods", "node", "until", "uid", "x"]), inner),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["pods", "nodes", "gpusDigest", "gpus", "node", "until", "uid", "x"]), inner),
     max_leaves=6,
 )
 
