@@ -218,7 +218,7 @@ def test_the_same_scenario_gives_the_same_sequence_in_simulator_and_cluster(rack
     simulated = simulated_sequence()
     jobs = played(racks, namespace, {name: start for start, (name, *_) in simulated})
     plans = sorted((scheduling(job)["plan"]["releasedAt"], name, scheduling(job)["plan"]) for name, job in jobs.items())
-    seen = [(name, plan["level"], tuple(sorted({seat["node"] for seat in plan["pods"]}))) for _, name, plan in plans]
+    seen = [(name, plan["level"], tuple(sorted(node["name"] for node in plan["nodes"]))) for _, name, plan in plans]
     assert seen == [placed for _, placed in simulated]
     assert [name for name, _, _ in seen] == EXPECTED
     assert {level for _, level, _ in seen} == {"Machine", "Rack"}

@@ -58,7 +58,7 @@ def test_a_gang_goes_from_apply_to_succeeded(kompakt: ClusterSession, namespace:
     assert status["startTime"] <= status["completionTime"]
     plan = status["scheduling"]["plan"]
     assert status["scheduling"]["state"] == "Released"
-    assert (plan["level"], len(plan["pods"])) == ("Machine", 2)
+    assert (plan["level"], [len(node["pods"]) for node in plan["nodes"]]) == ("Machine", [2])
     assert plan["value"] > 0
     eventually(lambda: not held(kompakt), "the GPUs are given back")
     stays(lambda: snapshot(job), rounds=5)

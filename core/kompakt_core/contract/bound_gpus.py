@@ -60,6 +60,15 @@ def indices(annotations: Mapping[str, str]) -> tuple[GpuIndex, ...]:
     return gpu_lists.decode_indices(annotations.get(contract.ANN_GPU_INDICES, ""), contract.ANN_GPU_INDICES)
 
 
+def readable_indices(annotations: Mapping[str, str]) -> str:
+    """The same as it is written, for who tells others; empty where the annotation is of no use."""
+    try:
+        return gpu_lists.encode_indices(indices(annotations))
+    except InvalidInput:
+        return ""
+
+
+
 def value(annotations: Mapping[str, str]) -> int | None:
     """MB/s that the pattern gets; None where that is not written, or cannot be read."""
     return counts.readable(annotations.get(contract.ANN_VALUE))

@@ -7,6 +7,7 @@ MAX_JOB_NAME: Final = 40  # with role (16), index (4) and two dashes the hostnam
 MAX_ROLE_NAME: Final = 16
 MAX_ROLES: Final = 8
 MAX_REPLICAS: Final = 1024
+MAX_WORKERS: Final = 4096  # of all roles together: what stands in the status about each must fit what etcd takes (1.5 MiB)
 MAX_GPUS: Final = 256
 MAX_EDGES: Final = 120  # all pairs of 16 ranks
 MAX_EDGE_RANK: Final = 15

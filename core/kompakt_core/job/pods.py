@@ -77,6 +77,7 @@ class WorkerPod:
     message: str = ""
     disrupted: str = ""
     gpus: tuple[str, ...] = ()
+    gpu_indices: str = ""
     reports: tuple[str, ...] = ()
     finished_at: str = ""
     node_lost: bool = False
@@ -124,6 +125,7 @@ def read_pod(obj: Mapping[str, Any]) -> WorkerPod | None:
         message=(status.get("message") or "")[:512],
         disrupted=_disrupted(conditions.get("DisruptionTarget") or {}, status.get("phase") == "Succeeded", finished_at),
         gpus=bound_gpus.uuids(notes),
+        gpu_indices=bound_gpus.readable_indices(notes),
         reports=tuple(state["message"] for _, state in ended if state.get("message")),
         finished_at=finished_at,
         stuck=next(filter(None, map(_stuck, [*before, *containers])), ""),

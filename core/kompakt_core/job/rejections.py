@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from kompakt_core.job.choices import MAX_WORKERS
+
 # Combinations that never make sense.
 WAITS: Final = "placement.consolidation: wait seconds are read in mode Fixed only; leave them out"
 WAITS_ORDER: Final = (
@@ -27,6 +29,7 @@ OFFLOAD_WITHOUT_MODE: Final = (
 )
 BATCH_WITHOUT_MODE: Final = "activationCompression.batchSize needs a mode other than None, since the runtime does the measuring"
 NO_GPU_ROLE: Final = "roles: at least one role needs gpusPerReplica above 0"
+WORKERS: Final = f"roles: a job has at most {MAX_WORKERS} pods, all roles together"
 TARGET: Final = (
     'targetGradientError is a share of what the optimizer steps by: decimal text above 0 and at most 0.1, such as "0.01"'
 )

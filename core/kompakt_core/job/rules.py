@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from kompakt_core.job import rejections
-from kompakt_core.job.choices import MAX_JOB_NAME, MAX_ROLE_NAME, CompressionMode, EdgeScope, Injection
+from kompakt_core.job.choices import MAX_JOB_NAME, MAX_ROLE_NAME, MAX_WORKERS, CompressionMode, EdgeScope, Injection
 from kompakt_core.schema.meta import Broken, ValidationRule, unless
 from kompakt_core.schema.words import shown
 
@@ -79,6 +79,11 @@ ACROSS: Final = (
         "self.roles.exists(r, r.gpusPerReplica > 0)",
         rejections.NO_GPU_ROLE,
         unless(lambda spec: any(role.gpus_per_replica for role in spec.roles), "roles"),
+    ),
+    ValidationRule(
+        f"self.roles.map(r, r.replicas).sum() <= {MAX_WORKERS}",
+        rejections.WORKERS,
+        unless(lambda spec: sum(role.replicas for role in spec.roles) <= MAX_WORKERS, "roles"),
     ),
     ValidationRule(
         "self.injection != 'Never' || !has(self.activationCompression) || self.activationCompression.mode == 'None'",

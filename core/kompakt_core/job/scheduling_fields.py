@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 from msgspec import field
 
 from kompakt_core.contract.words import Level
-from kompakt_core.job.choices import MAX_GPUS, MAX_REPLICAS, MAX_ROLES
+from kompakt_core.job.choices import MAX_GPUS, MAX_WORKERS
 from kompakt_core.schema.meta import ABSENT, Declared, about, moment
 
-MOST_PODS = MAX_ROLES * MAX_REPLICAS
 MOST_LISTED = 5000
 LOWEST_PRIORITY = -(1 << 31)  # priorities are int32
 Uuid = Annotated[str, about("UUID of a GPU.")]
@@ -42,7 +41,7 @@ class NodeSeatsStatus(Declared, frozen=True):
     """The pods that go to one node."""
 
     name: Annotated[str, about("Name of the node.", example="gpu-node-7")]
-    pods: Annotated[tuple[SeatStatus, ...], about("Their places, in order of ranks.", longest=MOST_PODS)]
+    pods: Annotated[tuple[SeatStatus, ...], about("Their places, in order of ranks.", longest=MAX_WORKERS)]
 
 
 class NamedSeatStatus(Declared, frozen=True, kw_only=True):
@@ -73,10 +72,10 @@ class PlanStatus(Declared, frozen=True):
         str, about("Of the UUIDs of all GPUs of these nodes: indices are of these GPUs.", example="9f86d081884c7d65")
     ] = ABSENT
     nodes: Annotated[
-        tuple[NodeSeatsStatus, ...], about("The places of the pods, in order of the first rank on each node.", longest=MOST_PODS)
+        tuple[NodeSeatsStatus, ...], about("The places of the pods, in order of the first rank on each node.", longest=MAX_WORKERS)
     ] = ABSENT
     pods: Annotated[
-        tuple[NamedSeatStatus, ...], about("The same in a plan that an earlier version made.", longest=MOST_PODS)
+        tuple[NamedSeatStatus, ...], about("The same in a plan that an earlier version made.", longest=MAX_WORKERS)
     ] = ABSENT
 
 
@@ -157,7 +156,7 @@ class SchedulingStatus(Declared, frozen=True):
     ] = ABSENT
     overtaken: Annotated[int, about("Later gangs that were placed before this one.", unit="gangs", low=0, example=3)] = ABSENT
     reserved: Annotated[
-        tuple[NodeReservation, ...], about("GPUs that only this gang gets, in state Reserved.", longest=MOST_PODS)
+        tuple[NodeReservation, ...], about("GPUs that only this gang gets, in state Reserved.", longest=MAX_WORKERS)
     ] = ABSENT
     victims: Annotated[
         tuple[VictimJob, ...], about("Jobs and plain pods of lower priority that end for this one.", longest=MOST_LISTED)

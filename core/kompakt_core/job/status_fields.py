@@ -35,8 +35,11 @@ class PodPlace(Declared, frozen=True):
 
     name: Annotated[str, about("Name of the pod.", example="train-worker-0-a1")]
     node: Annotated[str, about("Node that the pod is bound to; absent until then.", example="gpu-node-7")] = ABSENT
+    gpu_indices: Annotated[
+        str, about("Indices of the pod's GPUs on the node, in pattern order; the pod's annotations have their UUIDs.", example="0,3")
+    ] = ABSENT
     gpus: Annotated[
-        tuple[Uuid, ...], about("UUIDs of the pod's GPUs, in pattern order.", longest=MAX_GPUS, example=["GPU-5e8c"])
+        tuple[Uuid, ...], about("UUIDs of the pod's GPUs, as earlier versions wrote them.", longest=MAX_GPUS, example=["GPU-5e8c"])
     ] = ABSENT
 
 
@@ -48,7 +51,7 @@ class RoleStatus(Declared, frozen=True):
     ready: Annotated[int, about("Pods that run and are ready.", unit="pods", low=0, example=4)] = ABSENT
     succeeded: Annotated[int, about("Pods that ended with exit code 0.", unit="pods", low=0, example=0)] = ABSENT
     failed: Annotated[int, about("Pods that failed.", unit="pods", low=0, example=0)] = ABSENT
-    pods: Annotated[tuple[PodPlace, ...], about("Each pod, its node and its GPUs.", key="name", longest=MAX_REPLICAS)] = ABSENT
+    pods: Annotated[tuple[PodPlace, ...], about("Each pod, its node and its GPUs.", longest=MAX_REPLICAS)] = ABSENT
 
 
 class CompressionStatus(Declared, frozen=True):

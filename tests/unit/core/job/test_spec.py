@@ -88,6 +88,11 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "two roles of one name": ("roles", [role(), role()], "two roles are named 'worker'"),
     "upper-case role": ("roles", [role(name="Worker")], "spec.roles[0].name: a role's name must be"),
     "no GPU anywhere": ("roles", [role(gpusPerReplica=0)], "at least one role needs gpusPerReplica"),
+    "more pods than a status holds": (
+        "roles",
+        [role(name=f"r{number}", replicas=513) for number in range(8)],
+        "a job has at most 4096 pods, all roles together",
+    ),
     "target too high": (f"{COMPRESSION}.targetGradientError", "0.11", "above 0 and at most 0.1"),
     "target as a number": (f"{COMPRESSION}.targetGradientError", 0.01, "expected text"),
     "target of nothing": (f"{COMPRESSION}.targetGradientError", "0.0", "Compression.targetGradientError: "),
