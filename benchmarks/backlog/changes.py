@@ -2,10 +2,11 @@
 
     python -m benchmarks.backlog.changes [--nodes 1000] [--gangs 1000] [--changes 20] [--below]
 
-All nodes are full but for one GPU, which no gang can use. Two kinds of change, by turns: a plain pod is bound to such a GPU, which
-is nothing to any gang; and a pod of four GPUs ends, which one gang at most can use. Counted is the processor time of this process
+All nodes are full but for one GPU, which no gang can use. Two kinds of change, by turns: a plain pod is bound to such a GPU,
+which is nothing to a gang; and a pod of four GPUs ends, which one gang at most can use. Counted is this process's processor time
 from when the watch shows the change until two cycles are over: the second is woken by what the first wrote. Core, which is asked
-in threads otherwise, is asked in this one. `--nodes` and `--gangs` take lists, as `100,1000`.
+in threads otherwise, is asked in this one.
+`--nodes` and `--gangs` take lists, as `100,1000`.
 `--below`: the gangs could have what runs ended, but not before five minutes are over.
 """
 

@@ -1,8 +1,8 @@
 """Draws what benchmarks.backlog.changes printed: milliseconds a change, by waiting gangs and by nodes; all axes are logarithmic.
 
-    python -m benchmarks.backlog.changes --gangs 100,200,500,1000,2000,5000 > gangs.txt
-    python -m benchmarks.backlog.changes --nodes 200,500,1000,2000,5000 > nodes.txt
-    python -m benchmarks.backlog.curves gangs.txt nodes.txt docs/pictures/backlog-changes.svg
+python -m benchmarks.backlog.changes --gangs 100,200,500,1000,2000,5000 > gangs.txt
+python -m benchmarks.backlog.changes --nodes 200,500,1000,2000,5000 > nodes.txt
+python -m benchmarks.backlog.curves gangs.txt nodes.txt docs/pictures/backlog-changes.svg
 """
 
 import argparse
@@ -21,9 +21,7 @@ TEXTS: Final = {"taken": "GPUs are taken that no gang could use", "freed": "a po
 def read(text: str, column: int) -> dict[str, Points]:
     """Points by kind of change; `column`: 0 nodes, 1 gangs."""
     rows = [line.replace(")", "").split() for line in text.splitlines()[1:] if line.strip()]
-    return {
-        kind: [(float(row[column]), float(row[2 + 2 * number])) for row in rows] for number, kind in enumerate(COLOURS)
-    }
+    return {kind: [(float(row[column]), float(row[2 + 2 * number])) for row in rows] for number, kind in enumerate(COLOURS)}
 
 
 def scaled(value: float, low: float, high: float, length: float) -> float:
@@ -48,7 +46,9 @@ def panel(title: str, curves: Mapping[str, Points], left: float, low: float, hig
     for kind, points in curves.items():
         line = " ".join(place(x, y) for x, y in points)
         yield f'<polyline points="{line}" fill="none" stroke="{COLOURS[kind]}" stroke-width="2"/>'
-        yield from (f'<circle cx="{x}" cy="{y}" r="3" fill="{COLOURS[kind]}"/>' for x, y in (at.split(",") for at in line.split()))
+        yield from (
+            f'<circle cx="{x}" cy="{y}" r="3" fill="{COLOURS[kind]}"/>' for x, y in (at.split(",") for at in line.split())
+        )
     yield f'<text x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 34}" text-anchor="middle">{title}</text>'
 
 

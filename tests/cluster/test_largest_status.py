@@ -42,7 +42,11 @@ def roles(job: dict[str, Any]) -> list[dict[str, Any]]:
             "name": name,
             "active": REPLICAS,
             "pods": [
-                {"name": f"{'j' * 40}-{name}-{index}-a1", "node": node_of(number * REPLICAS + index), "gpuIndices": "0,3,2,1,5,6,7,4"}
+                {
+                    "name": f"{'j' * 40}-{name}-{index}-a1",
+                    "node": node_of(number * REPLICAS + index),
+                    "gpuIndices": "0,3,2,1,5,6,7,4",
+                }
                 for index in range(REPLICAS)
             ],
         }

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from kompakt_core.contract import plan_record
-from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.plan_record import PlanRecord, SeatRecord
+from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Excluded, Record, State, Victim, decode, encode
 from kompakt_core.ids import GpuIndex, GpuUuid, NodeName, PodUid
 from kompakt_core.job.status import read_status

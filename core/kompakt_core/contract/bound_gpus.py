@@ -68,7 +68,6 @@ def readable_indices(annotations: Mapping[str, str]) -> str:
         return ""
 
 
-
 def value(annotations: Mapping[str, str]) -> int | None:
     """MB/s that the pattern gets; None where that is not written, or cannot be read."""
     return counts.readable(annotations.get(contract.ANN_VALUE))

@@ -64,7 +64,7 @@ def digest_of(gpus: Mapping[NodeName, Sequence[GpuUuid]]) -> str:
 
 
 def encode(plan: PlanRecord) -> dict[str, Any]:
-    """As it is written. What follows from the rest is left out: a value that is the plan's, a rank that is the number of the place."""
+    """As it is written, without what follows from the rest: a value that is the plan's, a rank that is the place's number."""
     written = {"level": plan.level, "value": plan.value, "ideal": plan.ideal, "releasedAt": plan.released_at}
     if not plan.digest:
         return written | {"pods": [_by_uuids(seat) for seat in plan.pods]}

@@ -30,7 +30,8 @@ class SeatStatus(Declared, frozen=True):
         ),
     ] = ABSENT
     value: Annotated[
-        int, about("Bandwidth that the pattern gets on these GPUs, where it is not the plan's.", unit="MB/s", low=0, example=25000)
+        int,
+        about("Bandwidth that the pattern gets on these GPUs, where it is not the plan's.", unit="MB/s", low=0, example=25000),
     ] = ABSENT
     rank: Annotated[
         int, about("Node rank of the pod in its gang, where pods are not listed in order of ranks.", low=0, example=0)
@@ -72,7 +73,8 @@ class PlanStatus(Declared, frozen=True):
         str, about("Of the UUIDs of all GPUs of these nodes: indices are of these GPUs.", example="9f86d081884c7d65")
     ] = ABSENT
     nodes: Annotated[
-        tuple[NodeSeatsStatus, ...], about("The places of the pods, in order of the first rank on each node.", longest=MAX_WORKERS)
+        tuple[NodeSeatsStatus, ...],
+        about("The places of the pods, in order of the first rank on each node.", longest=MAX_WORKERS),
     ] = ABSENT
     pods: Annotated[
         tuple[NamedSeatStatus, ...], about("The same in a plan that an earlier version made.", longest=MAX_WORKERS)

@@ -179,4 +179,8 @@ def roles_of(job: TrainingJob, pods: Iterable[WorkerPod]) -> list[dict[str, Any]
 
 
 def _place(pod: WorkerPod) -> dict[str, Any]:
-    return {"name": pod.name, **({"node": pod.node} if pod.node else {}), **({"gpuIndices": pod.gpu_indices} if pod.gpu_indices else {})}
+    return {
+        "name": pod.name,
+        **({"node": pod.node} if pod.node else {}),
+        **({"gpuIndices": pod.gpu_indices} if pod.gpu_indices else {}),
+    }

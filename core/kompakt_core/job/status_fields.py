@@ -36,10 +36,12 @@ class PodPlace(Declared, frozen=True):
     name: Annotated[str, about("Name of the pod.", example="train-worker-0-a1")]
     node: Annotated[str, about("Node that the pod is bound to; absent until then.", example="gpu-node-7")] = ABSENT
     gpu_indices: Annotated[
-        str, about("Indices of the pod's GPUs on the node, in pattern order; the pod's annotations have their UUIDs.", example="0,3")
+        str,
+        about("Indices of the pod's GPUs on the node, in pattern order; the pod's annotations have their UUIDs.", example="0,3"),
     ] = ABSENT
     gpus: Annotated[
-        tuple[Uuid, ...], about("UUIDs of the pod's GPUs, as earlier versions wrote them.", longest=MAX_GPUS, example=["GPU-5e8c"])
+        tuple[Uuid, ...],
+        about("UUIDs of the pod's GPUs, as earlier versions wrote them.", longest=MAX_GPUS, example=["GPU-5e8c"]),
     ] = ABSENT
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from kompakt_core.contract import timestamps
-from kompakt_core.contract.plan_record import PlanRecord
+from kompakt_core.contract.plan_record import PlanRecord, SeatRecord
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import NodeName
 from kompakt_extender.gang_state import Unbound
@@ -86,25 +86,31 @@ class ReleasedGangs:
         """A released gang: finish its release as written, or take the plan back when it stays unbound."""
         if record.plan is None:
             return
-        places, released_at = {seat.uid: seat for seat in record.plan.pods}, record.plan.released_at
-        unbound = [pod for pod in pods if pod.node is None and pod.uid in places]
-        if not unbound:
-            self._jobs.states[job.uid].unbound = None
-            if len(pods) == job.workers:
-                self._jobs.rest(job.uid)
+        planned = {seat.uid for seat in record.plan.pods}
+        unbound = [pod for pod in pods if pod.node is None and pod.uid in planned]
+        if unbound:
+            places = {seat.uid: seat for seat in self._looked_up(job, record.plan).pods}
+            self._finish(job, self._jobs.record(job), [(pod, places[pod.uid]) for pod in unbound])
             return
-        places = {seat.uid: seat for seat in self._looked_up(job, record.plan).pods}
-        if not all(is_known(places[pod.uid]) for pod in unbound):
-            return self._withdraw(job, self._jobs.record(job), "a node has other GPUs than were planned", unbound, [])
-        record = self._jobs.record(job)
+        self._jobs.states[job.uid].unbound = None
+        if len(pods) == job.workers:
+            self._jobs.rest(job.uid)
+
+    def _finish(self, job: JobView, record: Record, unbound: Sequence[tuple[PodView, SeatRecord]]) -> None:
+        """Bring it to an end for these pods."""
+        pods = [pod for pod, _ in unbound]
+        if not all(is_known(seat) for _, seat in unbound):
+            self._withdraw(job, record, "a node has other GPUs than were planned", pods, [])
+            return
         # One that was released before has no gate, and what an earlier plan wrote on it until the new one reaches it.
-        if unfinished := [pod for pod in unbound if pod.gated or not self._jobs.released(pod)]:
+        if unfinished := [pod for pod in pods if pod.gated or not self._jobs.released(pod)]:
             self._writes.finish_release(job, record, unfinished)
             return
-        patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in unbound) else WITHDRAW_SECONDS
-        if self._steady() - self._unbound_since(job.uid, released_at) >= patience:
+        assert record.plan is not None
+        patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in pods) else WITHDRAW_SECONDS
+        if self._steady() - self._unbound_since(job.uid, record.plan.released_at) >= patience:
             message = f"not bound within {patience:.0f} s after the release"
-            self._withdraw(job, record, message, unbound, [places[pod.uid].node for pod in unbound])
+            self._withdraw(job, record, message, pods, [seat.node for _, seat in unbound])
 
     def _unbound_since(self, job_uid: str, released_at: str) -> float:
         """When this plan was first seen unbound."""

@@ -1,4 +1,4 @@
-"""Gangs that were told that they have no place rest: of those with one answer, the first is asked when it could be another one."""
+"""Gangs that were told that they have no place rest; of those with one answer the first is asked when it could be another one."""
 
 import pytest
 

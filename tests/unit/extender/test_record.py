@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core.contract import scheduling_record, timestamps
-from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.plan_record import PlanRecord, SeatRecord
+from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Excluded, Record, State, Victim
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
@@ -61,7 +61,10 @@ def test_what_is_written_is_read_back(record: Record) -> None:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["pods", "nodes", "gpusDigest", "gpus", "node", "until", "uid", "x"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["pods", "nodes", "gpusDigest", "gpus", "node", "until", "uid", "x"]), inner)
+    ),
     max_leaves=6,
 )
 
