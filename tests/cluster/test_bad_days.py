@@ -7,6 +7,7 @@ import pytest
 
 from kompakt_client.transport import connect
 from tests.support.cluster.machines import MACHINES
+from tests.support.cluster.reading import written
 from tools.kube import kwok
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually
@@ -47,13 +48,10 @@ def test_a_gang_leaves_a_sick_gpu_and_says_which_it_was(kompakt: ClusterSession,
     job = apply(kompakt, namespace, training_job("unhealthy", replicas=2, gpus=4, seconds=None))
     before = job.await_phase("Running")
     (seat,) = [pod for pod in before["roles"][0]["pods"] if pod["name"] == "unhealthy-worker-0-a1"]
-    index = (
-        kompakt.core.read_namespaced_pod(seat["name"], namespace).metadata.annotations["kompakt.dev/gpu-indices"].split(",")[0]
-    )
+    index, lost = seat["gpuIndices"].split(",")[0], written(kompakt.core.read_namespaced_pod(seat["name"], namespace))[0]
     mended(seat["node"], {"metadata": {"annotations": {SICK: index}}})
     after = running_again(job)
-    lost = seat["gpus"][0]
-    assert lost not in {gpu for pod in after["roles"][0]["pods"] for gpu in pod["gpus"]}
+    assert lost not in {gpu for pod in job.bound() for gpu in written(pod)}
     assert (after["restarts"], after["lastRestart"]["reason"]) == (0, "Disruption")
     assert f"{lost} (index {index}): XID 79" in after["lastRestart"]["message"]
     assert job.condition("Degraded")["status"] == "False"

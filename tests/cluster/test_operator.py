@@ -43,7 +43,7 @@ def test_a_job_runs_to_its_end_and_keeps_its_figures(operated: Any) -> None:
     status = job.await_phase("Succeeded")
     assert (status["compression"]["plainBytes"], status["compression"]["ratio"]) == (2000, "3.33")
     assert job.condition("CompressionActive")["status"] == "True"
-    assert [len(pod["gpus"]) for pod in status["roles"][0]["pods"]] == [2, 2]
+    assert [len(pod["gpuIndices"].split(",")) for pod in status["roles"][0]["pods"]] == [2, 2]
     stays(lambda: job.read()["metadata"]["resourceVersion"], 5)
 
 

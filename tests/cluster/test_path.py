@@ -45,8 +45,8 @@ def test_a_gang_goes_from_apply_to_succeeded(kompakt: ClusterSession, namespace:
     assert {pod.metadata.annotations[ANN_RANK] for pod in pods} == {"0", "1"}
     assert pods[0].metadata.annotations[ANN_RANK] == "0"
     assert len({pod.spec.node_name for pod in pods}) == 1, "two times four GPUs fit one machine"
-    told = {entry["name"]: (entry["node"], entry["gpus"]) for role in status["roles"] for entry in role["pods"]}
-    assert told == {pod.metadata.name: (pod.spec.node_name, written(pod)) for pod in pods}
+    told = {entry["name"]: (entry["node"], entry["gpuIndices"].split(",")) for role in status["roles"] for entry in role["pods"]}
+    assert told == {pod.metadata.name: (pod.spec.node_name, written(pod, ANN_GPU_INDICES)) for pod in pods}
     eventually(lambda: held(kompakt).items() >= {p.metadata.name: set(written(p)) for p in pods}.items(), "held")
 
     job.finish()

@@ -68,7 +68,14 @@ def test_status_tells_nodes_gpus_and_value_against_ideal(stage, compressed, plac
     run, workers = compressed
     status = run.job["status"]
     assert status["phase"] == "Succeeded"
-    told = {pod["name"]: (pod["node"], tuple(pod["gpus"])) for role in status["roles"] for pod in role["pods"]}
+    told = {
+        pod["name"]: (
+            pod["node"],
+            tuple(stage.graphs[pod["node"]].gpus[int(index)].uuid for index in pod["gpuIndices"].split(",")),
+        )
+        for role in status["roles"]
+        for pod in role["pods"]
+    }
     assert told == {worker.pod: (worker.node, worker.written) for worker in workers}
     plan = status["scheduling"]["plan"]
     assert plan["value"] == min(place.chosen for place in places)
