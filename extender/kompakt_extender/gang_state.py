@@ -145,7 +145,8 @@ class GangState:
 
     `meanwhile`: what changed since the write under way was sent; None while there is none. `unwritten`: pods whose claims count
     only if their plan gets written. `result`: of the last attempt to plan it. `shown`: what it was shown, while its turn comes
-    again. `late`: cycles in a row in which core's result came too late. `victims`: who ends for it now.
+    again. `reconciled`: Jobs.touches when it was last reconciled. `late`: cycles in a row in which core's result came too late.
+    `victims`: who ends for it now.
     """
 
     uid: str
@@ -157,6 +158,7 @@ class GangState:
     unwritten: tuple[PodUid, ...] = ()
     result: AttemptResult | None = None
     shown: ClusterViews = ()
+    reconciled: int = 0
     late: int = 0
     counted: CountedReservation | None = None
     victims: tuple[Victim, ...] = ()

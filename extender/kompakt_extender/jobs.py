@@ -29,8 +29,9 @@ class Jobs:
         self.limits = LimitsInForce()
         self._pods: dict[str, dict[PodUid, PodView]] = {}
         self._members: dict[str, tuple[int, Sequence[PodView]]] = {}  # by uid: an attempt and its living pods; until one changes
-        self._attention: dict[str, None] = {}  # ordered set
-        self._touched: dict[str, None] = {}  # likewise: since somebody asked
+        self._attention: dict[str, int] = {}  # in order; what number the last touch had
+        self._touched: dict[str, None] = {}  # ordered set: since somebody asked
+        self.touches = 0
         self.preemption_version = 0  # how often anything changed that tells whether a job may be ended, and from when on
 
     def set_job(self, job: JobView) -> None:
@@ -91,7 +92,8 @@ class Jobs:
     def touch(self, uid: str) -> None:
         """The job is due in the next cycle."""
         if uid in self.views:
-            self._attention[uid] = self._touched[uid] = None
+            self.touches += 1
+            self._attention[uid], self._touched[uid] = self.touches, None
 
     def touched(self) -> list[str]:
         """Jobs that were touched since this was last asked."""
@@ -102,9 +104,9 @@ class Jobs:
         """The job needs nothing until it or one of its pods changes."""
         self._attention.pop(uid, None)
 
-    def is_due(self, uid: str) -> bool:
-        """Whether it does not rest."""
-        return uid in self._attention
+    def touched_after(self, uid: str, number: int) -> bool:
+        """Whether it was touched when there had been so many touches already."""
+        return self._attention.get(uid, 0) > number
 
     def due(self) -> list[str]:
         """Jobs that may need something."""

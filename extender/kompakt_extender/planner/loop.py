@@ -158,7 +158,6 @@ class Planner:
     async def _take_turn(self, uid: str, cycle: PlanningCycle) -> bool:
         """False: the cycle ends."""
         on_time = True
-        self._jobs.rest(uid)
         if not self._writes.resting(uid):
             on_time = await self._attempt(uid, cycle)
         elif self._writes.unsettled(uid) and uid in self._jobs.states:
@@ -173,15 +172,17 @@ class Planner:
         if gang is None:
             return None
         result, record = gang.result, gang.record
-        stays = record.state is State.WAITING and not (record.victims or record.preempt or self._jobs.is_due(uid))
-        if stays and result is not None and result.answer is not None and not self._writes.resting(uid):
-            job = self._jobs.views[uid]
-            if not count_is_worth_a_write(record, gang.written):
-                gang.shown = ()
-                return result
-            self._writes.status(job, record)
-        self._jobs.touch(uid)
-        return None
+        stays = record.state is State.WAITING and not (record.victims or record.preempt)
+        news = self._writes.resting(uid) or self._jobs.touched_after(uid, gang.reconciled)
+        if news or not stays or result is None or result.answer is None:
+            self._jobs.touch(uid)
+            return None
+        if count_is_worth_a_write(record, gang.written):
+            self._writes.status(self._jobs.views[uid], record)
+            return None
+        self._jobs.rest(uid)
+        gang.shown = ()
+        return result
 
     async def _reconcile_all(self) -> list[str]:
         """The gangs that are due; what is under way for them goes on. Some may be gone at the end."""

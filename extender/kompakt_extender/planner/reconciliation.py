@@ -5,6 +5,7 @@ from datetime import datetime
 
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.scheduling_record import State
+from kompakt_extender.gang_state import GangState
 from kompakt_extender.gangs import plannable, replannable
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
@@ -12,6 +13,7 @@ from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
 from kompakt_extender.planner.transitions import Transitions
+from kompakt_extender.views import JobView
 
 
 class Reconciliation:
@@ -37,7 +39,11 @@ class Reconciliation:
 
     def reconcile(self, uid: str) -> None:
         """Go on with what is under way for this gang."""
-        job, gang = self._jobs.views[uid], self._jobs.states[uid]
+        gang = self._jobs.states[uid]
+        self._reconcile(self._jobs.views[uid], gang)
+        gang.reconciled = self._jobs.touches
+
+    def _reconcile(self, job: JobView, gang: GangState) -> None:
         self._writes.drop_unwritten(gang)
         gang.shown = ()
         record, pods = gang.record, self._jobs.members(job)
@@ -49,7 +55,7 @@ class Reconciliation:
         if self._preempting.write_request(job, record):
             return
         if not job.ours or job.suspended or job.finished or job.attempt == 0:
-            self._jobs.rest(uid)
+            self._jobs.rest(job.uid)
             return
         if record.attempt != job.attempt:
             record = self._jobs.fresh(job, record)

@@ -6,6 +6,7 @@ from kompakt_core import contract as c
 from kompakt_extender.planner.nomination import Nomination
 from tests.support.extender.leader import Leader, on_nodes
 from tests.support.extender.scenario import Scenario
+from tests.support.extender.world import worker
 
 GANGS = [f"j{number}" for number in range(5)]
 
@@ -141,3 +142,28 @@ async def test_once_others_may_be_ended_it_is_done_for_the_first_and_the_next_is
     turns.clear()
     await it.play("310 s -> low asked by a; a because Preempting; b Waiting; c Waiting")
     assert turns[:2] == ["a", "b"]
+
+
+async def test_what_happens_to_a_gang_before_its_turn_comes_is_not_lost():
+    """Its operator makes the next attempt while one before it in the queue is planned; it has no room in this cycle."""
+    leader = on_nodes(2)
+    await leader.place("all", 2, 8)
+    await leader.place("z", 2, 8)
+    leader.world.add_gang("urgent", 1, 8, priority=10)
+    for name in [name for name in leader.world.pods if name.startswith("all-")]:
+        leader.world.delete_pod(name)
+    for node in ("n0", "n1"):
+        leader.world.report(node)
+
+    def next_attempt() -> None:
+        for index in range(2):
+            leader.world.delete_pod(f"z-worker-{index}-a1")
+            leader.world.add_pod(worker("z", index, 8, attempt=2))
+        leader.world.jobs["z"]["status"]["attempt"] = 2
+        leader.world.put("jobs", "z", leader.world.jobs["z"])
+        leader.see()
+
+    leader.meanwhile.append(next_attempt)
+    await leader.settle()
+    assert leader.scheduling("urgent")["state"] == "Released"
+    assert (leader.scheduling("z")["attempt"], leader.scheduling("z")["state"]) == (2, "Waiting")
