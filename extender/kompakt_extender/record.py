@@ -16,7 +16,7 @@ from kompakt_extender.views import JobView
 
 def plan_record(plan: Plan, snapshot: Snapshot, now: datetime) -> PlanRecord:
     """A plan with the GPUs' UUIDs beside their indices."""
-    gpus = {seat.node: uuids_of(snapshot.nodes[seat.node].graph) for seat in plan.seats}
+    gpus = {seat.node: uuids_of(snapshot.nodes[seat.node].graph) for seat in plan.seats if seat.gpus}
     seats = tuple(
         SeatRecord(
             seat.worker.uid, seat.node, tuple(gpus[seat.node][i] for i in seat.gpus), tuple(seat.gpus), seat.value, seat.rank

@@ -13,7 +13,7 @@ def looked_up(plan: PlanRecord, pods: Iterable[PodView], topologies: Mapping[Nod
     """The plan with the GPUs of these nodes. If one of them has other GPUs by now, only pods that carry theirs have any."""
     if all(map(is_known, plan.pods)):
         return plan
-    found = plan.looked_up({node: uuids_of(topologies[node].graph) for node in plan.nodes if node in topologies})
+    found = plan.looked_up({node: uuids_of(topologies[node].graph) for node in plan.gpu_nodes if node in topologies})
     if found is not None:
         return found
     carried = {pod.uid: pod for pod in pods}

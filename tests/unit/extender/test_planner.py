@@ -7,7 +7,7 @@ import pytest
 
 from kompakt_core import contract as c
 from tests.support.extender.leader import Leader, gates, may_not_read
-from tests.support.extender.world import worker
+from tests.support.extender.world import node, worker
 
 
 async def test_a_whole_gang_is_placed_and_its_status_is_written_before_any_gate(leader: Leader) -> None:
@@ -140,10 +140,9 @@ async def half_released(leader: Leader) -> None:
 async def test_a_plan_on_gpus_that_a_node_has_no_more_is_made_again(leader: Leader) -> None:
     """Indices in a plan are of the GPUs that the nodes had then."""
     await half_released(leader)
-    node = leader.seats("j")[1].node
-    status = leader.world.topologies[node]["spec"]["gpus"]
-    status[0]["uuid"] = "GPU-new"
-    leader.world.put("topologies", node, leader.world.topologies[node])
+    changed = leader.world.topologies[leader.seats("j")[1].node]
+    changed["spec"]["gpus"][0]["uuid"] = "GPU-new"
+    leader.world.put("topologies", changed["metadata"]["name"], changed)
     successor = Leader(leader.world)
     successor.take_over()
     await successor.plan()
@@ -157,14 +156,35 @@ async def test_a_plan_on_gpus_that_a_node_has_no_more_is_made_again(leader: Lead
         assert successor.annotations(f"j-worker-{index}-a1")[c.ANN_PLANNED_GPUS] == ",".join(seat.gpus)
 
 
+async def test_a_node_without_gpus_is_no_reason_to_plan_again(leader: Leader) -> None:
+    """Its pod has none, and it has no GPUTopology."""
+    leader.world.put("nodes", "cpu-only", node("cpu-only", gpus=0))
+    leader.world.add_gang("j", 2, 4)
+    alone = worker("j", 1, 0, nodeSelector={"kubernetes.io/hostname": "cpu-only"})
+    leader.world.add_pod(alone)
+    leader.world.outcomes.extend(["ok", "lost", "lost"])
+    leader.see()
+    await leader.plan()
+    assert [seat.node for seat in leader.seats("j")][1] == "cpu-only"
+    assert gates(leader.world, "j-worker-0-a1") != []
+    plan = json.dumps(leader.scheduling("j"))
+    successor = Leader(leader.world)
+    successor.take_over()
+    await successor.plan()
+    assert successor.scheduling("j")["state"] == "Released"
+    await successor.settle()
+    assert gates(leader.world, "j-worker-0-a1") == gates(leader.world, "j-worker-1-a1") == []
+    assert json.dumps(successor.scheduling("j")) == plan
+
+
 async def test_a_gang_that_is_all_bound_keeps_its_plan_whatever_gpus_its_nodes_have(leader: Leader) -> None:
     await leader.place("j", 2, 4)
     for index, seat in enumerate(leader.seats("j")):
         assert await leader.bind(f"j-worker-{index}-a1", seat.node) == ""
         leader.report(seat.node)
-    node = leader.seats("j")[0].node
-    leader.world.topologies[node]["spec"]["gpus"][7]["uuid"] = "GPU-new"
-    leader.world.put("topologies", node, leader.world.topologies[node])
+    changed = leader.world.topologies[leader.seats("j")[0].node]
+    changed["spec"]["gpus"][7]["uuid"] = "GPU-new"
+    leader.world.put("topologies", changed["metadata"]["name"], changed)
     plan = json.dumps(leader.scheduling("j"))
     successor = Leader(leader.world)
     successor.take_over()
