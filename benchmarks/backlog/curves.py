@@ -1,8 +1,10 @@
-"""Draws what benchmarks.backlog.changes printed: milliseconds a change, by waiting gangs and by nodes; all axes are logarithmic.
+"""Draws what benchmarks.backlog.changes printed: milliseconds a change, by waiting gangs and by nodes.
 
-python -m benchmarks.backlog.changes --gangs 100,200,500,1000,2000,5000 > gangs.txt
-python -m benchmarks.backlog.changes --nodes 200,500,1000,2000,5000 > nodes.txt
-python -m benchmarks.backlog.curves gangs.txt nodes.txt docs/pictures/backlog-changes.svg
+    python -m benchmarks.backlog.changes --gangs 100,200,500,1000,2000,5000 > gangs.txt
+    python -m benchmarks.backlog.changes --nodes 200,500,1000,2000,5000 > nodes.txt
+    python -m benchmarks.backlog.curves gangs.txt nodes.txt docs/pictures/backlog-changes.svg
+
+All axes are logarithmic.
 """
 
 import argparse

@@ -73,9 +73,7 @@ def encode(plan: PlanRecord) -> dict[str, Any]:
     for seat in plan.pods:
         by_node.setdefault(seat.node, []).append(seat)
     places = count()
-    nodes = [
-        {"name": node, "pods": [_by_indices(seat, plan, next(places)) for seat in seats]} for node, seats in by_node.items()
-    ]
+    nodes = [{"name": node, "pods": [_by_indices(seat, plan, next(places)) for seat in seats]} for node, seats in by_node.items()]
     return written | {"gpusDigest": plan.digest, "nodes": nodes}
 
 

@@ -162,27 +162,30 @@ class Planner:
             on_time = await self._attempt(uid, cycle)
         elif self._writes.unsettled(uid) and uid in self._jobs.states:
             cycle.limit(self._jobs.states[uid].shown)
-        self._queue.end_turn(uid, self._common_result(uid))
+        self._end_turn(uid)
         self._let_urgent_in()
         return on_time
 
-    def _common_result(self, uid: str) -> AttemptResult | None:
-        """Where the gang may rest until others that want the same are told something else: the result of its turn."""
-        gang = self._jobs.states.get(uid)
-        if gang is None:
-            return None
-        result, record = gang.result, gang.record
-        stays = record.state is State.WAITING and not (record.victims or record.preempt)
-        news = self._writes.resting(uid) or self._jobs.touched_after(uid, gang.reconciled)
-        if news or not stays or result is None or result.answer is None:
+    def _end_turn(self, uid: str) -> None:
+        """The gang rests until others that want the same are told something else, or has a turn in the next cycle."""
+        result = self._lasting_result(uid)
+        if result is not None and count_is_worth_a_write((gang := self._jobs.states[uid]).record, gang.written):
+            self._writes.status(self._jobs.views[uid], gang.record)
+            result = None
+        elif result is None:
             self._jobs.touch(uid)
+        else:
+            self._jobs.rest(uid)
+            self._jobs.states[uid].shown = ()
+        self._queue.end_turn(uid, result)
+
+    def _lasting_result(self, uid: str) -> AttemptResult | None:
+        """The result of its turn, if that goes for others, and nothing has happened to the gang that was not looked at yet."""
+        gang = self._jobs.states.get(uid)
+        if gang is None or self._writes.resting(uid) or self._jobs.touched_after(uid, gang.reconciled):
             return None
-        if count_is_worth_a_write(record, gang.written):
-            self._writes.status(self._jobs.views[uid], record)
-            return None
-        self._jobs.rest(uid)
-        gang.shown = ()
-        return result
+        waits = gang.record.state is State.WAITING and not (gang.record.victims or gang.record.preempt)
+        return gang.result if waits and gang.result is not None and gang.result.answer is not None else None
 
     async def _reconcile_all(self) -> list[str]:
         """The gangs that are due; what is under way for them goes on. Some may be gone at the end."""

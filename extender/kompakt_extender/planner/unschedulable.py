@@ -54,10 +54,6 @@ class UnschedulableGangs:
             del self._told[answer]
         return told.mark
 
-    def answer_of(self, uid: str) -> CommonAnswer | None:
-        """What it was told; None where it does not rest."""
-        return self._answers.get(uid)
-
     def first(self, answer: CommonAnswer) -> PlaceInQueue | None:
         """The place of the first that was told so."""
         told = self._told.get(answer)

@@ -84,6 +84,15 @@ async def test_limits_are_held_against_each_of_them():
     assert {leader.scheduling(name)["reason"] for name in GANGS} == {"BeyondLimits"}
 
 
+def all_end_and_an_urgent_gang_comes(leader: Leader) -> None:
+    """It takes one of the two nodes that become free."""
+    leader.world.add_gang("urgent", 1, 8, priority=10)
+    for name in [name for name in leader.world.pods if name.startswith("all-")]:
+        leader.world.delete_pod(name)
+    for node in ("n0", "n1"):
+        leader.world.report(node)
+
+
 async def test_where_the_first_goes_before_its_turn_comes_the_next_has_it():
     """Else one behind them would get what became free."""
     leader = on_nodes(2)
@@ -91,11 +100,7 @@ async def test_where_the_first_goes_before_its_turn_comes_the_next_has_it():
     for name in GANGS[:2]:
         await leader.place(name, 1, 8)
     await leader.place("z", 1, 7)
-    leader.world.add_gang("urgent", 1, 8, priority=10)
-    for name in [name for name in leader.world.pods if name.startswith("all-")]:
-        leader.world.delete_pod(name)
-    for node in ("n0", "n1"):
-        leader.world.report(node)
+    all_end_and_an_urgent_gang_comes(leader)
 
     def first_goes() -> None:
         gone = leader.world.jobs.pop("j0")
@@ -149,11 +154,7 @@ async def test_what_happens_to_a_gang_before_its_turn_comes_is_not_lost():
     leader = on_nodes(2)
     await leader.place("all", 2, 8)
     await leader.place("z", 2, 8)
-    leader.world.add_gang("urgent", 1, 8, priority=10)
-    for name in [name for name in leader.world.pods if name.startswith("all-")]:
-        leader.world.delete_pod(name)
-    for node in ("n0", "n1"):
-        leader.world.report(node)
+    all_end_and_an_urgent_gang_comes(leader)
 
     def next_attempt() -> None:
         for index in range(2):
