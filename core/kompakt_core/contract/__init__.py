@@ -9,6 +9,7 @@ job_owner              to which TrainingJob an object belongs operator -> all
 gpu_holders            status.held of a GPUTopology           device plugin -> extender, device plugin after it
 scheduling_record      status.scheduling of a TrainingJob     planner -> operator, explain, the planner after it
 preempt_request        status.scheduling.preempt              planner -> operator
+expected_pods          status.expectedPods of a TrainingJob   operator -> planner, operator
 conditions             status.conditions of both              operator, planner, device plugin -> all
 gpu_lists, counts, words, timestamps                          what these are made of
 

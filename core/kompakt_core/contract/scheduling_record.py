@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from kompakt_core.contract import plan_record, preempt_request, timestamps
 from kompakt_core.contract.plan_record import PlanRecord
@@ -16,12 +16,14 @@ from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 
+PODS_NOT_CREATED: Final = "PodsNotCreated"  # a reason: the gang had places, and gave them back since its pods did not come
+
 
 class State(StrEnum):
     """Where a gang stands."""
 
     WAITING = "Waiting"
-    RESERVED = "Reserved"  # waiting, while GPUs are reserved for it
+    RESERVED = "Reserved"  # waiting, while GPUs are reserved for it; with a plan: for its pods, which are being created
     RELEASED = "Released"
     WITHDRAWN = "Withdrawn"
 
@@ -146,19 +148,25 @@ def decode(scheduling: Mapping[str, Any]) -> Record | None:
 
 @dataclass(frozen=True, slots=True)
 class GangStanding:
-    """What the operator reads of the record: how far the planner is with which attempt, and how the gang is placed."""
+    """What the operator reads of the record: how far the planner is with which attempt, and how the gang is placed.
+
+    `has_places`: they are kept for pods that do not exist yet.
+    """
 
     attempt: int = 0
     state: str = ""
+    reason: str = ""
     level: str = ""
+    has_places: bool = False
 
 
 def standing(scheduling: Mapping[str, Any]) -> GangStanding:
     """The same record in short; what is missing or malformed reads as not yet written."""
-    attempt, plan = scheduling.get("attempt"), scheduling.get("plan")
+    attempt, plan, state = scheduling.get("attempt"), scheduling.get("plan"), str(scheduling.get("state", ""))
     known = attempt if type(attempt) is int and attempt >= 0 else 0
+    planned = isinstance(plan, Mapping) and bool(plan)
     level = plan.get("level", "") if isinstance(plan, Mapping) else ""
-    return GangStanding(known, str(scheduling.get("state", "")), str(level))
+    return GangStanding(known, state, str(scheduling.get("reason", "")), str(level), planned and state == State.RESERVED)
 
 
 def _read_victim(one: Mapping[str, Any]) -> Victim:

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
-from kompakt_core.job import attempt_state, batches, figures, gradients, measured, progress, runtime_image
+from kompakt_core.job import attempt_state, batches, figures, gradients, measured, places_first, progress, runtime_image
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
 from kompakt_core.job.phases import Phase
+from kompakt_core.job.places_first import Step
 from kompakt_core.job.pods import Cause, WorkerPod
 from kompakt_core.job.status import JobStatus
 from kompakt_core.job.verdict import Outcome, Verdict, judge
@@ -46,6 +47,13 @@ class TryPod:
     """Dry run of a role's first pod: the API server says what it thinks before anything exists."""
 
     role: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskForPlaces:
+    """The same for all roles; what the API server answers goes to the status, where the planner finds it."""
+
     attempt: int
 
 
@@ -85,7 +93,7 @@ class Wake:
     at: float
 
 
-Action = WriteStatus | CreateService | TryPod | CreatePod | DeletePod | DeleteService | DeleteJob | Wake
+Action = WriteStatus | CreateService | TryPod | AskForPlaces | CreatePod | DeletePod | DeleteService | DeleteJob | Wake
 
 
 def pod_name(job: str, role: str, index: int, attempt: int) -> str:
@@ -106,10 +114,11 @@ def next_actions(
     *,
     skipped: str = "",
     runtime: str = "",
+    planner_patience: float = 0.0,
 ) -> list[Action]:
     """Everything to do now about `job`; `services` are the names of its Services, `skipped` says why nothing is injected.
 
-    `runtime` is the image that a job which begins now gets.
+    `runtime` is the image that a job which begins now gets. `planner_patience`: see places_first.next_step.
     """
     if status.finished:
         return _clean_up(job, status, pods, services, now)
@@ -128,7 +137,7 @@ def next_actions(
         return _finish(job, status, after, verdict, pods, services, now)
     if verdict.outcome is Outcome.RESTART:
         after, own = _restarted(job, after, verdict, now), []
-    return _run(job, status, after, own, pods, services, now, skipped)
+    return _run(job, status, after, own, pods, services, now, skipped, planner_patience)
 
 
 def _seen(status: JobStatus) -> JobStatus:
@@ -147,7 +156,9 @@ def _suspend(
 ) -> list[Action]:
     """No pods; the deadline starts anew with the next start."""
     halted = _halted(after, now)
-    after = replace(after.in_phase(Phase.SUSPENDED), start_time=None, disruptions=0, progress=halted).with_conditions(
+    after = replace(
+        after.in_phase(Phase.SUSPENDED), start_time=None, disruptions=0, progress=halted, expected=None
+    ).with_conditions(
         condition(Type.SUSPENDED, True, ConditionReason.SUSPEND_REQUESTED),
         condition(Type.RUNNING, False, ConditionReason.SUSPENDED),
         condition(Type.RECONCILING, False, ConditionReason.SUSPENDED),
@@ -185,6 +196,7 @@ def _restarted(job: TrainingJob, after: JobStatus, verdict: Verdict, now: float)
         batch=verdict.batch or batches.current(job, batches.after_failure(after.batch) if verdict.counted else after.batch),
         progress=progress.begun(_halted(after, now)),
         heard=None,
+        expected=None,
     )
     then = f"; attempt {last.attempt} begins at {timestamps.encode(last.not_before)}" if delay else ""
     stalled = disruptions >= DISRUPTIONS_IN_A_ROW
@@ -216,7 +228,9 @@ def _finish(
 ) -> list[Action]:
     well = verdict.outcome is Outcome.SUCCEEDED
     ended = condition(Type.COMPLETE if well else Type.FAILED, True, verdict.reason, verdict.message)
-    after = replace(after.in_phase(Phase.SUCCEEDED if well else Phase.FAILED), completion_time=now).with_conditions(
+    after = replace(
+        after.in_phase(Phase.SUCCEEDED if well else Phase.FAILED), completion_time=now, expected=None
+    ).with_conditions(
         ended,
         condition(Type.RUNNING, False, ConditionReason.FINISHED),
         condition(Type.RECONCILING, False, ConditionReason.FINISHED),
@@ -252,12 +266,15 @@ def _run(
     services: Iterable[str],
     now: float,
     skipped: str,
+    planner_patience: float,
 ) -> list[Action]:
     """Bring the current attempt up: old pods first go, then the whole gang is made, then it is watched."""
     old = [pod for pod in pods if pod.attempt != after.attempt]
     names = set(services)
-    create, wake = _creation(job, after, own, old, names, now)
-    after = attempt_state.observed(job, after, own, bool(old) or len(own) < job.workers, now)
+    create, wake = _creation(job, after, own, old, names, now, planner_patience)
+    waits_for_places = not own and places_first.expects_places(after)
+    incomplete = bool(old) or (len(own) < job.workers and not waits_for_places)
+    after = attempt_state.observed(job, after, own, incomplete, now)
     extra = figures.compression_condition(job, figures.compression_of(job, after, own), False, skipped)
     after = after if extra is None else after.with_conditions(extra)
     removed = [DeleteService(name) for name in sorted(names - {service_name(job.name, after.attempt)})]
@@ -266,7 +283,13 @@ def _run(
 
 
 def _creation(
-    job: TrainingJob, after: JobStatus, own: Sequence[WorkerPod], old: Sequence[WorkerPod], services: set[str], now: float
+    job: TrainingJob,
+    after: JobStatus,
+    own: Sequence[WorkerPod],
+    old: Sequence[WorkerPod],
+    services: set[str],
+    now: float,
+    planner_patience: float,
 ) -> tuple[list[Action], list[Action]]:
     """What is missing of the current attempt, unless something has to be waited for first."""
     have = {pod.name for pod in own}
@@ -280,7 +303,11 @@ def _creation(
     resume = _not_before(after, now)
     if resume is not None and now < resume:
         return [], [Wake(resume)]
-    first = [] if own else [TryPod(role.name, after.attempt) for role in job.roles]
+    if not own:
+        step, until = places_first.next_step(after, now, planner_patience)
+        if step is not Step.CREATE:
+            return [AskForPlaces(after.attempt)] if step is Step.ASK else [], [] if until is None else [Wake(until)]
+    first = [] if own or places_first.asked(after) else [TryPod(role.name, after.attempt) for role in job.roles]
     service = [] if service_name(job.name, after.attempt) in services else [CreateService(after.attempt)]
     return [*first, *service, *(CreatePod(role, index, after.attempt) for role, index in missing)], []
 
@@ -342,7 +369,8 @@ def rejected(
     if final:
         return _finish(job, status, after, Verdict(Outcome.FAILED, told.reason, told.message), pods, (), now)
     own = [pod for pod in pods if pod.attempt == after.attempt and pod.gated]
-    return [*_write(job, status, after.with_conditions(told), pods, now), *_delete(own)]
+    after = replace(after.with_conditions(told), expected=None)  # no places are kept for pods that cannot be made
+    return [*_write(job, status, after, pods, now), *_delete(own)]
 
 
 def invalid(generation: int, status: JobStatus, message: str, now: float) -> list[Action]:

@@ -14,8 +14,8 @@ def observed(job: TrainingJob, after: JobStatus, own: Sequence[WorkerPod], incom
     """Phase and conditions from the pods of the current attempt."""
     bound = sum(bool(pod.node) for pod in own)
     up = sum(pod.phase in ("Running", "Succeeded") for pod in own)
-    if bound == job.workers and after.start_time is None:
-        after = replace(after, start_time=now)
+    if bound == job.workers:
+        after = replace(after, start_time=now if after.start_time is None else after.start_time, expected=None)
     if up == job.workers:
         return replace(after.in_phase(Phase.RUNNING), disruptions=0).with_conditions(
             condition(Type.RUNNING, True, ConditionReason.ALL_WORKERS_RAN, f"all {job.workers} workers run or have ended well"),

@@ -21,7 +21,10 @@ Uid = Annotated[str, about("uid of the job.", example="0d1e9a6c-5f0b-4d4e-9c57-7
 class SeatStatus(Declared, frozen=True):
     """The place of one pod on a node."""
 
-    uid: Annotated[str, about("uid of the pod.", example="0d1e9a6c-5f0b-4d4e-9c57-7a1f6a3d2b10")]
+    uid: Annotated[
+        str,
+        about("uid of the pod; in state Reserved, its number in the attempt.", example="0d1e9a6c-5f0b-4d4e-9c57-7a1f6a3d2b10"),
+    ]
     gpus: Annotated[
         str,
         about(
@@ -68,7 +71,9 @@ class PlanStatus(Declared, frozen=True):
     ideal: Annotated[
         int, about("The best value of that size on an empty node of the cluster.", unit="MB/s", low=0, example=25000)
     ] = ABSENT
-    released_at: Annotated[str, moment("When the pods' scheduling gates were removed.")] = ABSENT
+    released_at: Annotated[
+        str, moment("When the places were found. In state Released, the pods' scheduling gates were removed then.")
+    ] = ABSENT
     gpus_digest: Annotated[
         str, about("Of the UUIDs of all GPUs of these nodes: indices are of these GPUs.", example="9f86d081884c7d65")
     ] = ABSENT
@@ -139,14 +144,14 @@ class SchedulingStatus(Declared, frozen=True):
     state: Annotated[
         Literal["Waiting", "Reserved", "Released", "Withdrawn"],
         about(
-            "Waiting: has no place. Reserved: waits, and GPUs are reserved for it. Released: has its places. Withdrawn: its "
-            "places were taken back before all pods were bound; it is planned again.",
+            "Waiting: has no place. Reserved: waits, and GPUs are reserved for it; with a plan, its pods are being created. "
+            "Released: has its places. Withdrawn: its places were taken back before all pods were bound; it is planned again.",
             example="Released",
         ),
     ] = ABSENT
     reason: Annotated[str, about("Why the gang waits, in one word.", example="WaitingForLevel")] = ABSENT
     message: Annotated[str, about("The same as a sentence.", example="waits for one machine until 14:32:10Z")] = ABSENT
-    waiting_since: Annotated[str, moment("When all pods of the gang existed; order of equal priorities.")] = ABSENT
+    waiting_since: Annotated[str, moment("Since when the gang could be planned; order of equal priorities.")] = ABSENT
     placeable_since: Annotated[
         str,
         moment("When the gang could first be placed anywhere; waits count from it."),

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kompakt_core.contract import preempt_request, scheduling_record, timestamps
+from kompakt_core.contract import expected_pods, preempt_request, scheduling_record, timestamps
 from kompakt_core.contract.conditions import OPERATORS, Condition, Type, read_conditions, stamped
+from kompakt_core.contract.expected_pods import ExpectedPods
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.job import backoff
 from kompakt_core.job.backoff import Restart
@@ -22,7 +23,7 @@ from kompakt_core.job.runtime_image import read_image
 FIELDS: Final = (
     "observedGeneration", "phase", "attempt", "restarts", "disruptions", "lastRestart", "startTime", "completionTime",
     "conditions", "gpus", "nodes", "roles", "compression", "activationGradients", "runtimeImage",
-    "batch", "progress", "profile",
+    "batch", "progress", "profile", "expectedPods",
 )  # fmt: skip
 SHOWN_NODES: Final = 4
 
@@ -32,6 +33,7 @@ class JobStatus:
     """What the operator remembers of a job between two reconciliations; all of it stands in the object's status.
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
+    `has_places` is that the planner keeps places for pods that do not exist yet, which will be as `expected`.
     `preempt` is that the current attempt is asked to end; `batch` what its pods are told where batches are raised,
     `gradients` what they are told of gradients of activations, `runtime` the image that carries the runtime into them.
     `progress` is what is known of the current attempt's, as it is to be written; `pace` is what was heard of its steps, `heard`
@@ -49,7 +51,10 @@ class JobStatus:
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     scheduling_attempt: int = 0
     scheduling_state: str = ""
+    scheduling_reason: str = ""
     level: str = ""
+    has_places: bool = False
+    expected: ExpectedPods | None = None
     preempt: PreemptRequest | None = None
     batch: Batch | None = None
     gradients: ActivationGradients | None = None
@@ -106,7 +111,10 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         conditions=owned,
         scheduling_attempt=gang.attempt,
         scheduling_state=gang.state,
+        scheduling_reason=gang.reason,
         level=gang.level,
+        has_places=gang.has_places,
+        expected=expected_pods.readable(status.get("expectedPods")),
         preempt=asked if asked is not None and asked.attempt == status.get("attempt") else None,
         batch=read_batch(status.get("batch")),
         gradients=read_gradients(status.get("activationGradients")),
@@ -135,6 +143,7 @@ def to_write(generation: int, before: JobStatus, after: JobStatus, figures: Mapp
         **({"activationGradients": str(after.gradients)} if after.gradients else {}),
         **({"runtimeImage": after.runtime} if after.runtime else {}),
         **({"batch": after.batch.written()} if after.batch else {}),
+        **({"expectedPods": expected_pods.encode(after.expected)} if after.expected else {}),
         **{name: value for name, value in figures.items() if value},
     }
 

@@ -2,7 +2,7 @@
 codecs of their own, which drop what they cannot read.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from kompakt_core.contract.conditions import OPERATORS, PLANNERS
 from kompakt_core.contract.words import Level, Sensitivity
@@ -14,6 +14,8 @@ from kompakt_core.schema.meta import ABSENT, Declared, about, moment
 from kompakt_core.schema.standard import StatusCondition
 
 NOT_SEEN = -1
+# A part of a pod: the API server has checked it as one.
+PART_OF_A_POD: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "x-kubernetes-map-type": "atomic"}
 
 
 class LastRestart(Declared, frozen=True):
@@ -54,6 +56,34 @@ class RoleStatus(Declared, frozen=True):
     succeeded: Annotated[int, about("Pods that ended with exit code 0.", unit="pods", low=0, example=0)] = ABSENT
     failed: Annotated[int, about("Pods that failed.", unit="pods", low=0, example=0)] = ABSENT
     pods: Annotated[tuple[PodPlace, ...], about("Each pod, its node and its GPUs.", longest=MAX_REPLICAS)] = ABSENT
+
+
+class ExpectedPod(Declared, frozen=True):
+    """What each pod of a role will ask for."""
+
+    name: Annotated[str, about("Name of the role.", example="worker")]
+    pod: Annotated[
+        dict[str, Any],
+        about(
+            "A pod of the role as the API server would admit it, without what does not matter for its place.",
+            example={"spec": {"priority": 1000}},
+            schema=PART_OF_A_POD,
+        ),
+    ]
+
+
+class ExpectedPodsStatus(Declared, frozen=True):
+    """What the pods of an attempt will ask for. The planner finds places for them before they exist."""
+
+    attempt: Annotated[int, about("Attempt that this is about.", low=0, example=2)]
+    since: Annotated[str, moment("When the API server was asked, by a dry run.")]
+    reason: Annotated[
+        str,
+        about("Why the pods are created before they have places.", example="Kueue has to admit the pods"),
+    ] = ABSENT
+    roles: Annotated[
+        tuple[ExpectedPod, ...], about("One pod of each role; absent where the pods come first.", longest=MAX_ROLES)
+    ] = ABSENT
 
 
 class CompressionStatus(Declared, frozen=True):
@@ -280,6 +310,9 @@ class TrainingJobStatus(Declared, frozen=True):
             example="registry.example/kompakt-runtime:0.1.0",
         ),
     ] = ABSENT
+    expected_pods: Annotated[ExpectedPodsStatus, about("What the pods will ask for; absent once all of them have a node.")] = (
+        ABSENT
+    )
     batch: Annotated[BatchStatus, about("What batchSize Raise has found.")] = ABSENT
     progress: Annotated[ReportedProgress, about("What the script reports in the file KOMPAKT_PROGRESS_FILE.")] = ABSENT
     profile: Annotated[MeasuredProfile, about("What was measured of the training; bandwidthSensitivity Auto goes by it.")] = (

@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec import structs
 
+from kompakt_core.contract import expected_pods, timestamps
+from kompakt_core.contract.expected_pods import ExpectedPods
 from kompakt_core.job import actions as do
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.pods import Exit, WorkerPod
@@ -36,6 +38,7 @@ class World:
     deleted: bool = False
     heard: ReceivedReport | None = None
     runtime: str = ""
+    planner_patience: float = 0.0
     history: list[do.Action] = field(default_factory=list)
 
     @property
@@ -44,7 +47,9 @@ class World:
 
     def look(self) -> list[do.Action]:
         pods = list(self.pods.values())
-        return do.next_actions(self.job, self.status, pods, self.services, self.now, runtime=self.runtime)
+        return do.next_actions(
+            self.job, self.status, pods, self.services, self.now, runtime=self.runtime, planner_patience=self.planner_patience
+        )
 
     def perform(self, action: do.Action) -> None:
         """As the API server would; a deleted pod is gone at once."""
@@ -53,6 +58,9 @@ class World:
             case do.WriteStatus(status):
                 scheduling = {k: v for k, v in self.stored.items() if k == "scheduling"}
                 self.stored = {**status, **scheduling}
+            case do.AskForPlaces(attempt):
+                expected = ExpectedPods(attempt, timestamps.encode(self.now), {role.name: {} for role in self.job.roles})
+                self.stored["expectedPods"] = expected_pods.encode(expected)
             case do.CreateService(attempt):
                 self.services.add(do.service_name(self.job.name, attempt))
             case do.CreatePod(role, index, attempt):
@@ -92,6 +100,11 @@ class World:
         pod = next(p for p in self.pods.values() if p.worker_index == index and p.attempt == self.status.attempt)
         self.pods[pod.name] = replace(pod, **fields)
         return self
+
+    def planned(self, state: str, **more: Any) -> "World":
+        """The planner says something of the current attempt."""
+        self.stored["scheduling"] = {"attempt": self.status.attempt, "state": state, **more}
+        return self.settle()
 
     def bound(self) -> "World":
         return self.change(gated=False, node="n1")
