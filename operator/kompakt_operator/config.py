@@ -22,6 +22,7 @@ class OperatorConfig:
     """`namespace` "": all; `kubeconfig` "": the pod's own account; `health_port` 0: no endpoint; `progress_seconds` 0: never.
 
     `keep_nodes`: workers tell autoscalers to leave their nodes alone. `plain_metrics`: figures are for whoever reaches the port.
+    `planner_patience`: how many seconds a job without pods waits for the planner's first answer; 0: pods are created at once.
     `watch_patience`: how many seconds a watch may take to show what the API server has. `runtime_pull_secrets`: names.
     """
 
@@ -34,6 +35,7 @@ class OperatorConfig:
     progress_seconds: int = 30
     keep_nodes: bool = True
     plain_metrics: bool = False
+    planner_patience: int = 0
     watch_patience: int = 180
     log_level: str = "INFO"
     runtime_pull_secrets: tuple[str, ...] = ()
@@ -61,6 +63,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         raise InvalidInput(f"--progress-seconds: whole seconds up to 3600, or 0 for never; got {given.progress_seconds!r}")
     if not given.watch_patience.isdecimal() or not 10 <= int(given.watch_patience) <= 3600:
         raise InvalidInput(f"--watch-patience: whole seconds from 10 to 3600; got {given.watch_patience!r}")
+    if not given.planner_patience.isdecimal() or int(given.planner_patience) > 3600:
+        raise InvalidInput(f"--planner-patience: whole seconds up to 3600, or 0 for none; got {given.planner_patience!r}")
     for flag in ("keep_nodes", "plain_metrics"):
         if getattr(given, flag) not in ("true", "false"):
             raise InvalidInput(f"--{flag.replace('_', '-')}: true or false; got {getattr(given, flag)!r}")
@@ -76,6 +80,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         progress_seconds=int(given.progress_seconds),
         keep_nodes=given.keep_nodes == "true",
         plain_metrics=given.plain_metrics == "true",
+        planner_patience=int(given.planner_patience),
         watch_patience=int(given.watch_patience),
         log_level=given.log_level,
         runtime_pull_secrets=secrets,
@@ -100,6 +105,11 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--progress-seconds", "30", "how often rank 0 of each running job is asked how far it is; 0: never")
     flag("--keep-nodes", "true", "whether workers are annotated so that autoscalers leave their nodes alone")
     flag("--plain-metrics", "false", "whether /metrics answers without a token whose account may get it")
+    flag(
+        "--planner-patience",
+        "0",
+        "seconds until the pods of a job are created though the planner has not said anything of it; 0: they are created at once",
+    )
     flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
     return made

@@ -2,20 +2,23 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from kompakt_client.errors import NotFound, Rejected
 from kompakt_core import contract
-from kompakt_core.contract import job_owner
+from kompakt_core.contract import expected_pods, job_owner, timestamps
+from kompakt_core.contract.expected_pods import ExpectedPods
 from kompakt_core.errors import Bug
 from kompakt_core.job import actions as do
 from kompakt_core.job.batches import read_batch
 from kompakt_core.job.gradients import read_gradients
 from kompakt_core.job.model import Evictions, Role, TrainingJob
 from kompakt_core.job.runtime_image import read_image
-from kompakt_operator import quota, render
+from kompakt_core.job.status import read_status
+from kompakt_operator import pods_first, quota, render
 from kompakt_operator.api import AT_ONCE, OperatorApi, budgets_path, core_path, jobs_path
 from kompakt_operator.deletion import delete_owned
 from kompakt_operator.pull_secrets import References, secrets_of
@@ -77,7 +80,7 @@ class Performer:
             if not isinstance(action, do.CreatePod):
                 await self._one(action)
         if len(pods) > 1:
-            await self._check_quota(pods)
+            await self._check_quota([pod.role for pod in pods])
         made, size = 0, FIRST_BATCH
         while made < len(pods):
             await self._create_pods(pods[made : made + size])
@@ -85,19 +88,22 @@ class Performer:
 
     async def _read_secrets(self, wanted: Sequence[do.Action]) -> None:
         """Which Secrets new pods name, once for each role."""
-        for name in {action.role: None for action in wanted if isinstance(action, do.CreatePod | do.TryPod)}:
-            role = self._role(name)
-            if self._pull_secrets and render.has_runtime(self._job, role):
+        named = {action.role for action in wanted if isinstance(action, do.CreatePod | do.TryPod)}
+        all_roles = any(isinstance(action, do.AskForPlaces) for action in wanted)
+        for role in self._job.roles:
+            if (all_roles or role.name in named) and self._pull_secrets and render.has_runtime(self._job, role):
                 found = await secrets_of(self._api, self._job.namespace, role, self._pull_secrets)
-                self._secrets_of[name] = found
+                self._secrets_of[role.name] = found
 
-    async def _check_quota(self, pods: Sequence[do.CreatePod]) -> None:
-        """Raises NotMade where a quota has no room for all of them; where quotas may not be read, the API server will say so."""
+    async def _check_quota(self, roles: Sequence[str]) -> None:
+        """Raises NotMade where a quota has no room for pods of these roles; where quotas may not be read, the API server will
+        say so.
+        """
         try:
             quotas = (await self._api.get(core_path("resourcequotas", self._job.namespace))).get("items") or ()
         except Rejected:
             return
-        words = quota.exceeded(quotas, quota.needed(self._role(pod.role).gpus_per_replica for pod in pods))
+        words = quota.exceeded(quotas, quota.needed(self._role(role).gpus_per_replica for role in roles))
         if words:
             raise NotMade(403, "Forbidden", words)
 
@@ -111,8 +117,11 @@ class Performer:
             case do.WriteStatus(status):
                 self.current = await write_status(self._api, self.current, status)
             case do.TryPod(role, attempt):
-                body = self._pod(self._role(role), 0, attempt)
-                await self._create(core_path("pods", self._job.namespace), body, dry_run=True)
+                await self._tried(self._role(role), attempt)
+            case do.AskForPlaces(attempt):
+                expected = expected_pods.encode(await self._expected(attempt))
+                written = read_status(self.current).written
+                self.current = await write_status(self._api, self.current, {**written, "expectedPods": expected})
             case do.CreateService(attempt):
                 if self._protected:  # before the Service: where that stands, the budget stands
                     await self._create(budgets_path(self._job.namespace), render.budget(self._job, attempt))
@@ -131,24 +140,36 @@ class Performer:
             case _:
                 raise Bug(f"no way to perform {action}")
 
+    async def _expected(self, attempt: int) -> ExpectedPods:
+        """What the API server says that the pods will ask for. Raises NotMade where they could not be created now."""
+        await self._check_quota([role.name for role in self._job.roles for _ in range(role.replicas)])
+        pods = {role.name: expected_pods.trimmed(await self._tried(role, attempt)) for role in self._job.roles}
+        reason = pods_first.reason(self._labels, pods.values())
+        return ExpectedPods(attempt, timestamps.encode(time.time()), {} if reason else pods, reason)
+
+    async def _tried(self, role: Role, attempt: int) -> Object:
+        """A role's first pod as the API server would admit it."""
+        body = self._pod(role, 0, attempt)
+        return await self._create(core_path("pods", self._job.namespace), body, dry_run=True)
+
     async def _create_pod(self, action: do.CreatePod) -> None:
         """Rendered when it can be sent: the bodies of a whole gang at once could be more than the process has memory for."""
         async with self._room:
             body = self._pod(self._role(action.role), action.index, action.attempt)
             await self._create(core_path("pods", self._job.namespace), body)
 
-    async def _create(self, path: str, body: Object, *, dry_run: bool = False) -> None:
+    async def _create(self, path: str, body: Object, *, dry_run: bool = False) -> Object:
         """POST; where the name is taken, ours is taken as created and a stranger's is refused."""
         kind, name = body["kind"], body["metadata"]["name"]
         try:
-            await self._api.create(path, body, dry_run=dry_run)
-            return
+            return await self._api.create(path, body, dry_run=dry_run)
         except Rejected as rejected:
             if rejected.reason != "AlreadyExists":
                 raise NotMade(rejected.status, rejected.reason, rejected.message, kind, name) from rejected
         found = await self._api.get(f"{path}/{name}")
         if job_owner.readable(found["metadata"]) != self._owner:
             raise NameTaken(f"{kind} {name} exists and does not belong to this TrainingJob: delete it, or rename the job")
+        return found
 
     async def _delete_job(self) -> None:
         """As it was when it was found to have outlived its time. Raises Conflict: it was changed, and may have more now."""

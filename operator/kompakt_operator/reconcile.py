@@ -52,9 +52,12 @@ class Reconciler:
         image: str,
         keeps_node: bool = True,
         pull_secrets: Sequence[str] = (),
+        planner_patience: float = 0.0,
     ) -> None:
+        """`planner_patience`: see core's places_first."""
         self._api, self._observed, self._queue, self._scraper, self._image = api, observed, queue, scraper, image
         self._announcer, self._keeps_node, self._pull_secrets = announcer, keeps_node, pull_secrets
+        self._planner_patience = planner_patience
         self._collector = GarbageCollector(api, observed, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
@@ -114,7 +117,7 @@ class Reconciler:
         problem, skipped = _template_problem(job)
         wanted = await self._decided(job, status, skipped)
         try:
-            if problem and any(isinstance(action, do.CreatePod | do.TryPod) for action in wanted):
+            if problem and any(isinstance(action, do.CreatePod | do.TryPod | do.AskForPlaces) for action in wanted):
                 raise NotMade(422, "InvalidTemplate", problem)
             await performer.perform(wanted)
         except (NotMade, NameTaken) as rejected:
@@ -164,7 +167,9 @@ class Reconciler:
 
     def _next(self, job: TrainingJob, status: JobStatus, pods: list[WorkerPod], skipped: str) -> list[do.Action]:
         services, now = self._observed.services(render.owner_of(job)), time.time()
-        return do.next_actions(job, status, pods, services, now, skipped=skipped, runtime=self._image)
+        return do.next_actions(
+            job, status, pods, services, now, skipped=skipped, runtime=self._image, planner_patience=self._planner_patience
+        )
 
     async def _with_nodes(self, pods: list[WorkerPod]) -> list[WorkerPod]:
         """The pods; those on their way out with what is known of their node."""

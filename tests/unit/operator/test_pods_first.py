@@ -1,0 +1,86 @@
+"""What pods will ask for is written to the job's status, unless somebody else has to see the pods first."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kompakt_core import contract as c
+from kompakt_core.contract.expected_pods import ExpectedPods, readable, trimmed
+from kompakt_operator.api import OperatorApi, jobs_path
+from kompakt_operator.events import EventAnnouncer
+from kompakt_operator.pods_first import MOST_BYTES, reason
+from kompakt_operator.reconcile import Reconciler
+from kompakt_operator.scrape import Scraper
+from kompakt_operator.workqueue import Key, WorkQueue
+from tests.support.operator.known import knowing
+
+Object = dict[str, Any]
+KEY: Key = ("ml", "j")
+KUEUE = {"kueue.x-k8s.io/queue-name": "team"}
+
+
+def job(labels: Mapping[str, str], **spec: Any) -> Object:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "i"}], **spec}}
+    role = {"name": "worker", "replicas": 3, "gpusPerReplica": 2, "template": template}
+    meta = {"name": "j", "namespace": "ml", "uid": "u", "generation": 1, "resourceVersion": "5", "creationTimestamp": "t"}
+    return {"metadata": meta | {"labels": dict(labels)}, "spec": {"roles": [role]}}
+
+
+class Admitting(OperatorApi):
+    """Answers to a dry run with a class's priority, as an admission plugin sets it."""
+
+    def __init__(self, obj: Object) -> None:
+        self.obj, self.made, self.tried = obj, list[str](), list[str]()
+
+    async def get(self, path: str, accept: str = "application/json", **query: str) -> Object:
+        return self.obj if path == jobs_path(*KEY) else {}
+
+    async def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        if body["kind"] != "Pod":
+            return dict(body)
+        (self.tried if dry_run else self.made).append(body["metadata"]["name"])
+        return {**body, "spec": {**body["spec"], "priority": 7}}
+
+    async def apply(self, path: str, body: Mapping[str, Any]) -> Object:
+        self.obj = {**self.obj, "status": dict(body["status"])}
+        return self.obj
+
+
+async def reconciled(obj: Object, times: int = 2) -> tuple[Admitting, ExpectedPods]:
+    api, queue = Admitting(obj), WorkQueue()
+    scraper, announcer = Scraper(queue, 0), EventAnnouncer(api, "pod-a")
+    both = Reconciler(api, knowing(), queue, scraper, announcer, "runtime", planner_patience=30)
+    for _ in range(times):
+        await both.reconcile(KEY)
+    expected = readable(api.obj["status"]["expectedPods"])
+    assert expected is not None
+    return api, expected
+
+
+async def test_the_status_says_what_the_api_server_would_admit() -> None:
+    api, expected = await reconciled(job({}, nodeSelector={"pool": "a"}))
+    assert (api.tried, api.made) == (["j-worker-0-a1"], [])
+    spec = expected.pods["worker"]["spec"]
+    assert (spec["priority"], spec["nodeSelector"]) == (7, {"pool": "a"})
+    assert spec["containers"][0]["resources"]["requests"] == {c.RESOURCE: "2"}
+    assert api.obj["status"]["phase"] == "Pending"
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "words"),
+    [
+        pytest.param(KUEUE, {}, "Kueue has to admit the pods", id="Kueue"),
+        pytest.param({}, {"schedulingGates": [{"name": "else.example/gate"}]}, "else.example/gate", id="another gate"),
+    ],
+)
+async def test_pods_that_others_have_to_see_come_first(labels: Mapping[str, str], spec: Object, words: str) -> None:
+    api, expected = await reconciled(job(labels, **spec))
+    assert (expected.pods, words in expected.reason) == ({}, True)
+    assert len(api.made) == 3
+
+
+def test_what_is_too_large_for_a_status_is_not_written() -> None:
+    large = trimmed({"spec": {"nodeSelector": {"pool": "x" * MOST_BYTES}}})
+    assert f"at most {MOST_BYTES}" in reason({}, [large])
+    assert reason({}, [trimmed({"spec": {"nodeSelector": {"pool": "x" * 1000}}})]) == ""
