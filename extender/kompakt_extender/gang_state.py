@@ -21,7 +21,7 @@ class GangPhase(StrEnum):
     """What a gang holds, as far as this process knows; what the world is told of it is its record's state."""
 
     WAITING = "waiting"  # nothing
-    RESERVING = "reserving"  # GPUs are kept for it: so many of some nodes, or exactly those that others are to free
+    RESERVING = "reserving"  # GPUs: so many of some nodes, exactly those that others are to free, or those of pods to come
     RELEASING = "releasing"  # its plan's GPUs; the plan is being written, or nobody knows whether it is
     RELEASED = "released"  # its plan's GPUs; the plan is written
     WITHDRAWN = "withdrawn"  # nothing; pods that were given nodes may still come to be bound
@@ -139,6 +139,13 @@ class Unbound(NamedTuple):
     since: float
 
 
+class Awaited(NamedTuple):
+    """So many of the pods that places are kept for exist since then, by a clock that nobody sets."""
+
+    pods: int
+    since: float
+
+
 @dataclass(slots=True, eq=False)
 class GangState:
     """What is decided (`record`), what of it surely stands in the job's status (`written`), and what is under way.
@@ -146,7 +153,7 @@ class GangState:
     `meanwhile`: what changed since the write under way was sent; None while there is none. `unwritten`: pods whose claims count
     only if their plan gets written. `result`: of the last attempt to plan it. `shown`: what it was shown, while its turn comes
     again. `reconciled`: Jobs.touches when it was last reconciled. `late`: cycles in a row in which core's result came too late.
-    `victims`: who ends for it now.
+    `victims`: who ends for it now. `places`: what stands for the uids of pods whose places are kept until they exist.
     """
 
     uid: str
@@ -162,4 +169,6 @@ class GangState:
     late: int = 0
     counted: CountedReservation | None = None
     victims: tuple[Victim, ...] = ()
+    places: tuple[PodUid, ...] = ()
+    awaited: Awaited | None = None
     unbound: Unbound | None = None

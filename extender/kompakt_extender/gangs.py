@@ -5,32 +5,57 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from kompakt_core import contract
 from kompakt_core.contract import planned_seat, timestamps, worker_labels
 from kompakt_core.contract.plan_record import PlanRecord, SeatRecord
 from kompakt_core.contract.planned_seat import PlannedSeat
 from kompakt_core.contract.scheduling_record import Record, State
+from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import JobUid, NodeName, mask_of
+from kompakt_core.ids import JobUid, NodeName, PodUid, mask_of
+from kompakt_core.job.actions import pod_name
 from kompakt_core.job.model import Preemption
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence
-from kompakt_core.placement.model import Gang, GpuRequest, Plan, Reason, Rejection, Worker
+from kompakt_core.placement.model import Gang, GpuRequest, Reason, Rejection, Worker
 from kompakt_core.placement.rank_mapping import with_edges
 from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender import node_rules
 from kompakt_extender.placement_annotations import gpu_request_of
-from kompakt_extender.views import JobView, PodView
+from kompakt_extender.views import ExpectedRole, JobView, PodView
 
 _GATE_PATH = "/spec/schedulingGates/0"
 
 
 def members(job: JobView, pods: Iterable[PodView]) -> list[PodView]:
-    """The living pods of the job's attempt, by worker index."""
+    """The living pods of the job's attempt, by worker index; where there are none, those that the operator will create."""
     mine = [pod for pod in pods if pod.attempt == job.attempt and pod.ours and not pod.deleting and not pod.finished]
-    return sorted(mine, key=lambda pod: (worker_index(pod), pod.name))
+    return sorted(mine, key=lambda pod: (worker_index(pod), pod.name)) or expected_members(job)
+
+
+def expected_members(job: JobView) -> list[PodView]:
+    """The pods of the job's attempt as the operator will create them, by worker index; none where that is not known."""
+    numbered = ((role, index) for role in job.expected if role.pod.ours for index in range(role.replicas))
+    return [_expected_member(job, role, index, number) for number, (role, index) in enumerate(numbered)]
+
+
+def _expected_member(job: JobView, role: ExpectedRole, index: int, number: int) -> PodView:
+    labels = WorkerLabels(AttemptLabels(job.name, job.uid, job.attempt), role.name, number)
+    return msgspec.structs.replace(
+        role.pod,
+        uid=expected_uid(job, number),
+        name=pod_name(job.name, role.name, index, job.attempt),
+        labels=worker_labels.encode(labels),
+    )
+
+
+def expected_uid(job: JobView, number: int) -> PodUid:
+    """What stands for the uid of a worker's pod until it has one."""
+    return PodUid(f"{job.uid}/{job.attempt}/{number}")
 
 
 def worker_index(pod: PodView) -> int:
@@ -163,12 +188,12 @@ def _held(pod: PodView, node: NodeName, graph: LinkGraph | None) -> PodHolding:
     return PodHolding(node, mask_of(gpus), pod.cpu_millis, pod.memory_bytes)
 
 
-def placed_message(plan: Plan) -> str:
+def placed_message(plan: PlanRecord) -> str:
     """One sentence for people."""
-    nodes = len({seat.node for seat in plan.seats})
+    nodes = len({seat.node for seat in plan.pods})
     where = "1 node" if nodes == 1 else f"{nodes} nodes"
     share = f", {plan.value / 1000:.1f} of {plan.ideal / 1000:.1f} GB/s" if plan.ideal else ""  # pattern None asks for none
-    return f"all workers have their places on {where}, level {plan.level.value}{share}"
+    return f"all workers have their places on {where}, level {plan.level}{share}"
 
 
 def waiting_message(rejection: Rejection, gang: Gang, *, kept: bool = False) -> str:

@@ -38,7 +38,10 @@ class Jobs:
         if job.uid not in self.views:
             self.states[job.uid] = _adopted(job)
             self._drop_pods_elsewhere(job)
-        self.preemption_version += _turn(self.views.get(job.uid)) != _turn(job)
+        before = self.views.get(job.uid)
+        self.preemption_version += _turn(before) != _turn(job)
+        if before is None or before.expected != job.expected:
+            self._members.pop(job.uid, None)
         self.views[job.uid] = job
         self.touch(job.uid)
 
@@ -81,7 +84,7 @@ class Jobs:
         return self._pods.get(uid, {}).values()
 
     def members(self, job: JobView) -> Sequence[PodView]:
-        """The living pods of the job's attempt, by worker index: each cycle asks it of every gang that waits."""
+        """As gangs.members: each cycle asks it of every gang that waits."""
         attempt, found = self._members.get(job.uid, (None, ()))
         if attempt != job.attempt:
             found = members(job, self.pods_of(job.uid))

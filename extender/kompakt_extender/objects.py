@@ -235,6 +235,18 @@ class ProgressStatus(msgspec.Struct, rename="camel"):
     remaining_seconds: int | None = None
 
 
+class ExpectedRole(msgspec.Struct):
+    name: str = ""
+    pod: msgspec.Raw = NULL
+
+
+class ExpectedPods(msgspec.Struct):
+    """status.expectedPods: what the pods of an attempt will ask for."""
+
+    attempt: int = 0
+    roles: list[ExpectedRole] = []
+
+
 class JobStatusObject(msgspec.Struct):
     attempt: int | None = None
     phase: str | None = None
@@ -242,6 +254,7 @@ class JobStatusObject(msgspec.Struct):
     scheduling: dict[str, Any] | None = None
     profile: ProfileStatus | None = None
     progress: ProgressStatus | None = None
+    expected_pods: msgspec.Raw = msgspec.field(default=NULL, name="expectedPods")  # project_job.py reads it
 
 
 class JobObject(msgspec.Struct):

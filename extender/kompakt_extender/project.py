@@ -199,6 +199,18 @@ def _effective(pod: Pod, resource: str, read: Callable[[str | float], int]) -> i
     return max(peak, sidecars + sum(map(of, pod.spec.containers or ())))
 
 
+def expected_view(raw: bytes, job_uid: str, namespace: str) -> PodView:
+    """A pod that does not exist yet, as its job's status tells of it.
+
+    Raises:
+        msgspec.MsgspecError: the operator never writes this.
+    """
+    pod = _POD.decode(raw)
+    found = _asking(pod, *_gpus(pod))
+    node_rules.read(found.rules)
+    return msgspec.structs.replace(found, namespace=namespace, job_uid=job_uid, node=None, phase="", exists=False)
+
+
 def read_pod(raw: bytes) -> PodView:
     """A pod's JSON."""
     return pod_view(_POD.decode(raw))

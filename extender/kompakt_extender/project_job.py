@@ -15,14 +15,17 @@ from kompakt_extender.objects import (
     CommunicationSpec,
     ConditionObject,
     ConsolidationSpec,
+    ExpectedPods,
     JobObject,
     JobSpec,
     RunPolicySpec,
     TemplateSpec,
 )
-from kompakt_extender.views import JobView
+from kompakt_extender.project import expected_view
+from kompakt_extender.views import ExpectedRole, JobView
 
 _JOB = msgspec.json.Decoder(JobObject)
+_EXPECTED = msgspec.json.Decoder(ExpectedPods | None)
 
 
 def read_job(raw: bytes) -> JobView:
@@ -60,7 +63,21 @@ def job_view(job: JobObject) -> JobView:
         min_runtime_seconds=_preemption(job.spec.run_policy).min_runtime_seconds,
         remaining_s=_remaining(job),
         asked=_asked(job.spec, consolidation),
+        expected=_expected(job),
     )
+
+
+def _expected(job: JobObject) -> tuple[ExpectedRole, ...]:
+    """Of this attempt, or nothing: also where somebody else wrote what cannot be read."""
+    meta, roles = job.metadata, {role.name: role.replicas for role in job.spec.roles}
+    try:
+        found = _EXPECTED.decode(job.status.expected_pods)
+        if found is None or found.attempt != (job.status.attempt or 0) or [role.name for role in found.roles] != [*roles]:
+            return ()
+        pods = [(role.name, expected_view(role.pod, meta.uid, meta.namespace)) for role in found.roles]
+    except msgspec.MsgspecError:
+        return ()
+    return tuple(ExpectedRole(name, roles[name], pod) for name, pod in pods)
 
 
 def _ended(conditions: Mapping[str, ConditionObject]) -> tuple[str, str] | None:

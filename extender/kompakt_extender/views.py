@@ -54,6 +54,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     rules: bytes = node_rules.NO_RULES  # what it asks of nodes, while it asks
     mounts_claims: bool = False  # a volume of it comes from a PersistentVolumeClaim, and may have to be bound first
     version: int = 0  # resourceVersion: numbers of one resource grow (KEP-5504, stable since Kubernetes 1.35); 0 = unknown
+    exists: bool = True  # False: the operator creates it when its gang has places
 
     @property
     def finished(self) -> bool:
@@ -116,13 +117,22 @@ class TopologyView(msgspec.Struct, frozen=True, gc=False):
     holders_known: bool = True
 
 
+class ExpectedRole(msgspec.Struct, frozen=True, gc=False):
+    """What each pod of a role will ask for: `pod` as the operator's first one of them would be."""
+
+    name: str
+    replicas: int
+    pod: PodView
+
+
 class JobView(msgspec.Struct, frozen=True, gc=False):
     """A TrainingJob: what the planner needs of it. `scheduling` is status.scheduling as written.
 
     `edges`: (from, to, weight) between GPUs of the whole gang, as written. `communication`: seconds of it per second of computing
     inside a rack, as measured; None: not, or the user declared a word.
     `remaining_s`: seconds of computing that were left when the attempt before ended, if it told so.
-    `asked`: what Limits speak of.
+    `asked`: what Limits speak of. `expected`: what the pods of this attempt will ask for, role by role; empty where that is not
+    known.
     """
 
     uid: str
@@ -146,6 +156,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     min_runtime_seconds: int = Preemption().min_runtime_seconds
     remaining_s: float | None = None
     asked: JobDemand = JobDemand()
+    expected: tuple[ExpectedRole, ...] = ()
     ended: tuple[str, str] | None = None  # how it finished: the condition and its message
 
 

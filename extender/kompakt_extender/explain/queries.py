@@ -74,7 +74,7 @@ class Queries:
         if job is None:
             raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
         gang, trouble = self._gang(job)
-        mine = tuple(self._jobs.members(job))
+        mine = tuple(pod for pod in self._jobs.members(job) if pod.exists)
         case = jobs.JobExplanation(job, self._jobs.record(job), mine, gang, trouble, self._ledger.snapshot())
         return lambda: jobs.explain(case)
 

@@ -19,6 +19,7 @@ from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_queue import PlanningQueue
 from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.preemption import PreemptionPlanner
+from kompakt_extender.planner.reserved_places import ReservedPlaces
 from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.planner.waiting_status import (
     and_also,
@@ -41,6 +42,7 @@ class Committer:
         jobs: Jobs,
         writes: PendingWrites,
         preempting: PreemptionPlanner,
+        places: ReservedPlaces,
         transitions: Transitions,
         queue: PlanningQueue,
         metrics: ExtenderMetrics,
@@ -49,6 +51,7 @@ class Committer:
         self._jobs = jobs
         self._writes = writes
         self._preempting = preempting
+        self._places = places
         self._transitions = transitions
         self._queue = queue
         self._metrics = metrics
@@ -95,10 +98,13 @@ class Committer:
         self._jobs.states[now.job.uid].result = None
         plan = records.plan_record(result, now.snapshot, self._clock())
         self._preempting.take_over(now.asks_with, {gpu for seat in plan.pods for gpu in seat.gpus})
-        self._transitions.plan(self._jobs.states[now.job.uid], plan.pods, {pod.uid: pod for pod in now.pods})
         self._queue.passed_by_gang(now, result)
+        if not all(pod.exists for pod in now.pods):
+            self._places.reserve(now, plan)
+            return
+        self._transitions.plan(self._jobs.states[now.job.uid], plan.pods, {pod.uid: pod for pod in now.pods})
         record = not_waiting_for_level(now.record)
-        released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(result), plan=plan)
+        released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(plan), plan=plan)
         self._writes.plan(now.job, released)
 
     def _reserve(self, then: PlanningRequest, now: PlanningRequest, outcome: v.ReserveCounts) -> None:

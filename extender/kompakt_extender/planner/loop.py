@@ -31,6 +31,7 @@ from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.reconciliation import Reconciliation
 from kompakt_extender.planner.released_gangs import ReleasedGangs
+from kompakt_extender.planner.reserved_places import ReservedPlaces
 from kompakt_extender.planner.scheduling_attempt import SchedulingAttempt, ThreadRunner
 from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.planner.waiting_status import count_is_worth_a_write
@@ -80,10 +81,13 @@ class Planner:
         self._released = ReleasedGangs(ledger, jobs, self._writes, metrics, clock, steady, moves)
         self._plain = PlainPods(ledger, releaser, metrics, clock, bare=policy.bare_pods)
         self._preempting = PreemptionPlanner(ledger, jobs, self._writes, metrics, clock, self.wake, self._plain, moves)
-        self._reconciliation = Reconciliation(ledger, jobs, self._writes, self._released, self._preempting, moves, clock)
+        self._places = ReservedPlaces(ledger, jobs, self._writes, moves, clock, steady)
+        self._reconciliation = Reconciliation(
+            ledger, jobs, self._writes, self._released, self._places, self._preempting, moves, clock
+        )
         self._queue = PlanningQueue(ledger, jobs, policy.overtaken_at_most)
         self._nomination = Nomination(ledger, jobs, policy)
-        self._committer = Committer(jobs, self._writes, self._preempting, moves, self._queue, metrics, clock)
+        self._committer = Committer(jobs, self._writes, self._preempting, self._places, moves, self._queue, metrics, clock)
         self._attempts = SchedulingAttempt(
             ledger, jobs, self._writes, self._preempting, self._nomination, self._committer, levels, policy, in_thread
         )
@@ -221,7 +225,7 @@ class Planner:
     def _keeps_turn(self, uid: str) -> bool:
         """Whether those behind it must not pass it, though it is not planned now."""
         gang = self._jobs.states.get(uid)
-        return gang is not None and bool(gang.shown) and gang.record.state is not State.RELEASED
+        return gang is not None and bool(gang.shown) and gang.record.state is not State.RELEASED and not gang.places
 
     def _order(self) -> None:
         """Step 3: by priority, then by how long they wait. Who rests has a turn if its result could be another one."""
@@ -282,12 +286,14 @@ class Planner:
         """The job is gone: what it held is given back."""
         self._queue.remove(gang.uid)
         self._transitions.unreserve_counts(gang)
+        self._transitions.unreserve_places(gang)
         self._preempting.unreserve(gang)
         self._writes.drop_unwritten(gang)
 
     def adopt(self) -> None:
         """Take over what an earlier leader decided."""
         self._released.adopt()
+        self._places.adopt()
         if self._may_preempt:
             self._preempting.adopt()
 

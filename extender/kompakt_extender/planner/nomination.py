@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kompakt_core.contract import timestamps
-from kompakt_core.contract.scheduling_record import Record, State
+from kompakt_core.contract.scheduling_record import PODS_NOT_CREATED, Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Gang, Reason, Snapshot
 from kompakt_extender.cluster_view import may_hold
@@ -58,7 +58,9 @@ class Nomination:
         """Whether the gang is whole and holds no plan; one whose plan was withdrawn waits once no bind is under way."""
         job = self._jobs.views[uid]
         record, pods = self._jobs.record(job), self._jobs.members(job)
-        if not job.ours or job.attempt == 0 or record.state is State.RELEASED:
+        if not job.ours or job.attempt == 0 or record.state is State.RELEASED or self._jobs.states[uid].places:
+            return False
+        if record.reason == PODS_NOT_CREATED and not all(pod.exists for pod in pods):
             return False
         if record.state is State.WITHDRAWN:
             return replannable(job, pods) and not self._ledger.binds_any(pods)

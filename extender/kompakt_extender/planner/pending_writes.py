@@ -87,6 +87,10 @@ class PendingWrites:
         """Write what is decided, nothing else."""
         self._start(job, self._write(job, record, self._jobs.states[job.uid]))
 
+    def places(self, job: JobView, record: Record) -> None:
+        """Write places of pods that do not exist yet; they are kept no longer where that can not be written."""
+        self._start(job, self._keep(job, record, self._jobs.states[job.uid]))
+
     def plan(self, job: JobView, record: Record) -> None:
         """Write a plan, and then release the gang's pods; its claims end where the status can not be written."""
         self._start(job, self._release(job, record, self._jobs.states[job.uid]))
@@ -125,6 +129,10 @@ class PendingWrites:
         else:  # its next version shows more
             self.mark_stale(gang, job.resource_version, conflict=outcome is WriteOutcome.CONFLICT)
         return outcome
+
+    async def _keep(self, job: JobView, record: Record, gang: GangState) -> None:
+        if await self._write(job, record, gang) in (WriteOutcome.REFUSED, WriteOutcome.GIVEN_UP):
+            self._transitions.unreserve_places(gang)
 
     async def _release(self, job: JobView, record: Record, gang: GangState) -> None:
         """First the job's status, and only after its answer the gates."""

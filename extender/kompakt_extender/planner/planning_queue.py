@@ -155,7 +155,7 @@ class PlanningQueue:
             record = None if job is None else self._jobs.record(job)
             if job is None or record is None or record.attempt != job.attempt or job.namespace == namespace:
                 continue
-            pod = next((pod for pod in self._jobs.pods_of(one) if pod.gpus), None)
+            pod = next((pod for pod in self._jobs.members(job) if pod.gpus), None)
             if pod is not None and any(selected(each, worker_of(pod)) for each in labels):
                 after = passed(record)
                 enough = after.overtaken == self._at_most or count_is_worth_a_write(after, self._jobs.written(job))

@@ -102,7 +102,7 @@ class PreemptionPlanner:
         self._ends_for |= {(victim.uid, victim.attempt): uid for victim in record.victims}
 
     def _defends(self, uid: str) -> int:
-        return defends_with(self._jobs.pods_of(uid))
+        return defends_with(self._jobs.members(self._jobs.views[uid]))
 
     def running(self, job: JobView, priority: int) -> list[RunningGang]:
         """The gangs of lower priority that could end for this job."""
@@ -245,7 +245,7 @@ class PreemptionPlanner:
 
     def _request(self, attempt: int, waiting: JobView, record: Record, victim: Victim, namespace: str) -> PreemptRequest | None:
         """For the eyes of that namespace; None where what waits may have nobody ended any more."""
-        priority = preempts_with([pod for pod in self._jobs.pods_of(waiting.uid) if not pod.finished])
+        priority = preempts_with(self._jobs.members(waiting))
         if priority is None:
             return None
         names = _names(waiting, namespace)

@@ -12,6 +12,7 @@ from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
+from kompakt_extender.planner.reserved_places import ReservedPlaces
 from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.views import JobView
 
@@ -25,6 +26,7 @@ class Reconciliation:
         jobs: Jobs,
         writes: PendingWrites,
         released: ReleasedGangs,
+        places: ReservedPlaces,
         preempting: PreemptionPlanner,
         transitions: Transitions,
         clock: Callable[[], datetime],
@@ -33,6 +35,7 @@ class Reconciliation:
         self._jobs = jobs
         self._writes = writes
         self._released = released
+        self._places = places
         self._preempting = preempting
         self._transitions = transitions
         self._clock = clock
@@ -51,6 +54,9 @@ class Reconciliation:
         if job.uid == self._ledger.reserved.counts_for and not complete:
             self._transitions.unreserve_counts(gang)
         goes_on = job.ours and not (job.suspended or job.finished) and record.attempt == job.attempt
+        if self._places.settle(job, gang, pods, goes_on=goes_on):
+            return
+        record = gang.record
         self._preempting.settle(job, record, waits=goes_on and complete)
         if self._preempting.write_request(job, record):
             return

@@ -79,7 +79,7 @@ class ReleasedGangs:
         ]
         if reserved:
             record, job = max(reserved, key=lambda one: (one[0].until, one[1].uid))
-            priority = defends_with(self._jobs.pods_of(job.uid))
+            priority = defends_with(self._jobs.members(job))
             self._transitions.reserve_counts(self._jobs.states[job.uid], dict(record.reserved_counts), priority)
 
     def reconcile(self, job: JobView, record: Record, pods: Sequence[PodView]) -> None:
@@ -120,9 +120,9 @@ class ReleasedGangs:
         return gang.unbound.since
 
     def be_patient_anew(self) -> None:
-        """Every plan that is unbound now has all its time before it."""
+        """Every plan that is unbound now has all its time before it, and so have places of pods that do not exist yet."""
         for gang in self._jobs.states.values():
-            gang.unbound = None
+            gang.unbound = gang.awaited = None
 
     def _withdraw(self, job: JobView, record: Record, message: str, unbound: Sequence[PodView], nodes: list[NodeName]) -> None:
         until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))

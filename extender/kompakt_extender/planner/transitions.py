@@ -87,8 +87,27 @@ class Transitions:
         self._nothing_reserved(gang)
         return victims
 
+    def reserve_places(self, gang: GangState, seats: Sequence[SeatRecord], pods: Mapping[PodUid, PodView]) -> None:
+        """Places are kept for its pods, which do not exist yet."""
+        for seat in seats:
+            self._ledger.claim(ClaimSource.PLAN, pods[seat.uid], seat.node, seat.gpus)
+        gang.places, gang.awaited = tuple(seat.uid for seat in seats), None
+        self._ledger.unreserve_counts(gang.uid)
+        self._move(gang, Transition.RESERVE, GangPhase.RESERVING)
+
+    def unreserve_places(self, gang: GangState) -> None:
+        """No places are kept for its pods any longer."""
+        self._drop_places(gang)
+        self._nothing_reserved(gang)
+
+    def _drop_places(self, gang: GangState) -> None:
+        for uid in gang.places:
+            self._ledger.drop_claims(uid, ClaimSource.PLAN)
+        gang.places = ()
+
     def plan(self, gang: GangState, seats: Sequence[SeatRecord], pods: Mapping[PodUid, PodView]) -> None:
         """Its pods have their GPUs from now on, though the plan is not written yet."""
+        self._drop_places(gang)
         for seat in seats:
             self._ledger.claim(ClaimSource.PLAN, pods[seat.uid], seat.node, seat.gpus)
         gang.unwritten = tuple(seat.uid for seat in seats)
@@ -133,7 +152,7 @@ class Transitions:
         self._move(gang, Transition.START, GangPhase.RESERVING if self._reserved(gang) else GangPhase.WAITING)
 
     def _reserved(self, gang: GangState) -> bool:
-        return bool(gang.victims) or self._ledger.reserved.counts_for == gang.uid
+        return bool(gang.victims or gang.places) or self._ledger.reserved.counts_for == gang.uid
 
     def _nothing_reserved(self, gang: GangState) -> None:
         if gang.phase is GangPhase.RESERVING and not self._reserved(gang):

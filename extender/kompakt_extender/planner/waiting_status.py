@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.plan_record import PlanRecord
 from kompakt_core.contract.scheduling_record import Record, State, Victim
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Level, Reason
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait
+from kompakt_extender.gangs import placed_message
 
 LATEST: Final = 4102444800.0  # the year 2100: a moment beyond it is none
 _NAMED: Final = 3  # nodes in a sentence
@@ -18,6 +20,7 @@ _COUNTS_WORTH_A_WRITE: Final = 10
 REASON: Final = "WaitingForLevel"
 BEYOND_LIMITS: Final = Reason.BEYOND_LIMITS.value
 PREEMPTING: Final = "Preempting"
+CREATING_PODS: Final = "CreatingPods"
 NOT_ALL_REPORTED: Final = (
     "no node that has reported its GPUs could hold the gang; it waits for the nodes whose device plugin has not reported yet"
 )
@@ -91,6 +94,18 @@ def preempting(
         reserved_gpus=tuple(sorted(reserved.items())),
         decided_at=timestamps.encode(now),
     )
+
+
+def awaiting_pods(record: Record, plan: PlanRecord) -> Record:
+    """The record of a gang that has places, and no pods yet."""
+    message = f"{placed_message(plan)}; the places are kept for its pods, which are being created"
+    waiting = not_waiting_for_level(record)
+    return replace(waiting, state=State.RESERVED, reason=CREATING_PODS, message=message, plan=plan)
+
+
+def without_places(record: Record, reason: str, message: str) -> Record:
+    """The record of a gang that has its places no longer."""
+    return replace(record, state=State.WAITING, reason=reason, message=message, plan=None)
 
 
 def from_then_on(message: str, at: float) -> str:

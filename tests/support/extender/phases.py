@@ -16,7 +16,7 @@ def disagreements(leader: Leader) -> list[str]:
 
 def _disagreements(leader: Leader, gang: GangState) -> Iterator[str]:
     ledger, phase = leader.ledger, gang.phase
-    reserved = bool(gang.victims) or ledger.reserved.counts_for == gang.uid
+    reserved = bool(gang.victims or gang.places) or ledger.reserved.counts_for == gang.uid
     if bool(gang.victims) != (gang.uid in ledger.reserved.exact):
         yield "victims end for it and nothing is reserved, or the reverse"
     if phase is GangPhase.RESERVING and not reserved:
@@ -27,6 +27,8 @@ def _disagreements(leader: Leader, gang: GangState) -> Iterator[str]:
         yield f"pods whose plan is not written: {gang.unwritten}"
     if phase is GangPhase.RELEASED and gang.record.state is not State.RELEASED:
         yield f"its record says {gang.record.state.value}"
+    if any(not ledger.claims_of(uid, ClaimSource.PLAN) for uid in gang.places):
+        yield "it has a place that holds no GPUs"
     if phase in (GangPhase.WAITING, GangPhase.RESERVING) and _plans(leader, gang):
         yield "a plan of this attempt holds GPUs"
 

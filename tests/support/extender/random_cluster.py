@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kompakt_core import contract as c
+from kompakt_core.ids import NodeName
 from kompakt_core.policy.model import Timers
 from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.ledger import ClaimSource
 from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod, worker
 
@@ -57,6 +59,25 @@ class RandomCluster(RuleBasedStateMachine):
     def user_creates_a_job(self, workers: int, gpus: int, mode: str) -> None:
         self.count += 1
         self.world.add_gang(f"j{self.count}", workers, gpus, consolidation={"mode": mode}, namespace=f"team-{self.count % 2}")
+
+    @rule(workers=st.integers(1, 3), gpus=st.integers(1, 4))
+    def user_creates_a_job_whose_pods_wait(self, workers: int, gpus: int) -> None:
+        self.count += 1
+        self.world.add_expected_gang(f"j{self.count}", workers, gpus, namespace=f"team-{self.count % 2}")
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(pick=PICK, count=st.integers(1, 3), other=st.booleans())
+    def operator_creates_pods(self, pick: int, count: int, other: bool) -> None:
+        """Where there are places or none, all or some, as they were expected or otherwise."""
+        name = sorted(self.world.jobs)[pick % len(self.world.jobs)]
+        self.world.create_pods(name, count, **({"priority": 1} if other else {}))
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(pick=PICK)
+    def operator_cannot_create_pods(self, pick: int) -> None:
+        made = self.world.jobs[sorted(self.world.jobs)[pick % len(self.world.jobs)]]
+        if made["status"].pop("expectedPods", None) is not None:
+            self.world.put("jobs", made["metadata"]["name"], made)
 
     @rule(count=st.integers(1, 12))
     def watch_delivers(self, count: int) -> None:
@@ -136,15 +157,18 @@ class RandomCluster(RuleBasedStateMachine):
         self.leader.wait(seconds)
 
     @precondition(lambda self: self.world.jobs)
-    @rule(pick=PICK)
-    def operator_makes_the_next_attempt(self, pick: int) -> None:
+    @rule(pick=PICK, pods_first=st.booleans())
+    def operator_makes_the_next_attempt(self, pick: int, pods_first: bool) -> None:
         job = self.world.jobs[sorted(self.world.jobs)[pick % len(self.world.jobs)]]
         name, attempt = job["metadata"]["name"], job["status"]["attempt"] + 1
         for one in [key for key in self.world.pods if key.startswith(f"{name}-worker-")]:
             self.world.delete_pod(one)
         job["status"]["attempt"] = attempt
-        self.world.put("jobs", name, job)
         role = job["spec"]["roles"][0]
+        if not pods_first:
+            self.world.expect(job, worker(name, 0, role["gpusPerReplica"], attempt))
+            return
+        self.world.put("jobs", name, job)
         for index in range(role["replicas"]):
             made = worker(name, index, role["gpusPerReplica"], attempt)
             made["metadata"]["uid"] += f"-{attempt}"
@@ -166,6 +190,15 @@ class RandomCluster(RuleBasedStateMachine):
         for node in NODES:
             held = [uuid for one in self.world.holders(node) for uuid in one["metadata"]["annotations"][c.ANN_GPUS].split(",")]
             assert len(held) == len(set(held)), f"{node}: {sorted(held)}"
+
+    @invariant()
+    def no_gpu_is_planned_for_two_pods(self) -> None:
+        """As long as a plan is kept; kube-scheduler may bind whatever it likes beside it."""
+        if hasattr(self, "leader"):
+            for node in NODES:
+                plans = self.leader.ledger.claims_on(NodeName(node), ClaimSource.PLAN)
+                planned = [uuid for claim in plans for uuid in claim.gpus]
+                assert len(planned) == len(set(planned)), f"{node}: {sorted(planned)}"
 
     @invariant()
     def every_bound_pod_has_exactly_its_gpus_of_its_node(self) -> None:

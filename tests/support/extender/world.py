@@ -17,7 +17,8 @@ import msgspec
 from kompakt_client.errors import Throttled, Unreachable
 from kompakt_client.requests import Answer
 from kompakt_core import contract as c
-from kompakt_core.contract import job_owner
+from kompakt_core.contract import expected_pods, job_owner
+from kompakt_core.contract.expected_pods import ExpectedPods
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.errors import TryLater
 from kompakt_core.topology.machines import machine
@@ -161,6 +162,29 @@ class World:
         self.put("jobs", name, objects[0])
         for made in objects[1:]:
             self.add_pod(made)
+
+    def add_expected_gang(self, name: str, workers: int = 2, gpus: int = 2, *, namespace: str = "default", **more: Any) -> None:
+        """A job of which the operator has said what its pods will be."""
+        made = job(name, workers, gpus)
+        made["metadata"]["namespace"] = namespace
+        self.expect(made, worker(name, 0, gpus, **more))
+
+    def expect(self, made: dict[str, Any], first: dict[str, Any]) -> None:
+        """The operator writes on this job what its pods will be: as this one."""
+        role = made["spec"]["roles"][0]["name"]
+        expected = ExpectedPods(made["status"]["attempt"], "2026-01-31T12:00:00Z", {role: expected_pods.trimmed(first)})
+        made["status"]["expectedPods"] = expected_pods.encode(expected)
+        self.put("jobs", made["metadata"]["name"], made)
+
+    def create_pods(self, name: str, count: int = 1 << 30, **more: Any) -> None:
+        """The operator creates pods of the attempt that do not exist, so many at most. `more` goes into their spec."""
+        made = self.jobs[name]
+        attempt, role = made["status"]["attempt"], made["spec"]["roles"][0]
+        pods = [worker(name, index, role["gpusPerReplica"], attempt, **more) for index in range(role["replicas"])]
+        for one in [pod for pod in pods if pod["metadata"]["name"] not in self.pods][:count]:
+            one["metadata"]["namespace"] = made["metadata"]["namespace"]
+            one["metadata"]["uid"] += f"-{attempt}" if attempt > 1 else ""
+            self.add_pod(one)
 
     def set_limits(self, name: str, **spec: Any) -> None:
         """The administrator writes one."""

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kompakt_core import contract as c
-from kompakt_core.ids import JobUid, MegabytesPerSecond
+from kompakt_core.contract.plan_record import PlanRecord
+from kompakt_core.ids import JobUid
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.choose import choose
-from kompakt_core.placement.model import Choice, Gang, GpuRequest, Level, PlacementPolicy, Plan, Reason, Rejection
+from kompakt_core.placement.model import Choice, Gang, GpuRequest, PlacementPolicy, Reason, Rejection
 from kompakt_core.topology.machines import machine
 from kompakt_extender.answers import Answers
 from kompakt_extender.decide import Request
@@ -381,5 +382,5 @@ def test_a_gang_that_waits_names_what_else_it_demands() -> None:
 @pytest.mark.parametrize(("pattern", "told"), [("None", "level Machine"), ("Ring", "level Machine, 25.0 of 50.0 GB/s")])
 def test_a_gang_that_asks_for_no_bandwidth_is_told_of_none(pattern: str, told: str) -> None:
     ideal, value = (0, 0) if pattern == "None" else (50_000, 25_000)
-    plan = Plan(level=Level.MACHINE, value=MegabytesPerSecond(value), ideal=MegabytesPerSecond(ideal), seats=())
+    plan = PlanRecord("Machine", value, ideal, "2026-01-31T12:00:00Z", ())
     assert placed_message(plan).endswith(told)

@@ -44,6 +44,20 @@ class Gangs(RandomCluster):
         self.world.jobs[name]["spec"]["runPolicy"] = {"preemption": {"minRuntimeSeconds": 30}}
         self.world.put("jobs", name, self.world.jobs[name])
 
+    @rule(workers=st.integers(1, 2), gpus=st.sampled_from([8, 4, 2]), priority=st.integers(0, 3))
+    def user_creates_a_job_of_priority_whose_pods_wait(self, workers: int, gpus: int, priority: int) -> None:
+        self.count += 1
+        name = f"j{self.count}"
+        self.world.add_expected_gang(name, workers, gpus, priority=priority, namespace=f"team-{self.count % 2}")
+
+    @rule()
+    def operator_creates_pods_of_all_that_have_places(self) -> None:
+        for name, job in sorted(self.world.jobs.items()):
+            found = job["status"].get("scheduling", {})
+            if found.get("state") == "Reserved" and found.get("plan") and found["attempt"] == job["status"]["attempt"]:
+                first = job["status"].get("expectedPods", {}).get("roles", [{"pod": {"spec": {}}}])[0]
+                self.world.create_pods(name, priority=first["pod"]["spec"].get("priority", 0))
+
     @rule(outcomes=OUTCOMES)
     def small_jobs_of_others_pass_a_large_one(self, outcomes: list[str]) -> None:
         """So that GPUs come to be reserved by count."""
