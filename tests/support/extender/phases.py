@@ -27,8 +27,10 @@ def _disagreements(leader: Leader, gang: GangState) -> Iterator[str]:
         yield f"pods whose plan is not written: {gang.unwritten}"
     if phase is GangPhase.RELEASED and gang.record.state is not State.RELEASED:
         yield f"its record says {gang.record.state.value}"
-    if any(not ledger.claims_of(uid, ClaimSource.PLAN) for uid in gang.places):
-        yield "it has a place that holds no GPUs"
+    if any(len(ledger.claims_of(uid, ClaimSource.PLAN)) != 1 for uid in gang.places):
+        yield "a pod of it has no place, or more than one"
+    if gang.places and gang.record.state is not State.RESERVED:
+        yield f"it has places, and its record says {gang.record.state.value}"
     if phase in (GangPhase.WAITING, GangPhase.RESERVING) and _plans(leader, gang):
         yield "a plan of this attempt holds GPUs"
 
