@@ -35,7 +35,7 @@ class OperatorConfig:
     progress_seconds: int = 30
     keep_nodes: bool = True
     plain_metrics: bool = False
-    planner_patience: int = 0
+    planner_patience: int = 30
     watch_patience: int = 180
     log_level: str = "INFO"
     runtime_pull_secrets: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     flag("--plain-metrics", "false", "whether /metrics answers without a token whose account may get it")
     flag(
         "--planner-patience",
-        "0",
+        "30",
         "seconds until the pods of a job are created though the planner has not said anything of it; 0: they are created at once",
     )
     flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")

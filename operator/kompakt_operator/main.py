@@ -33,7 +33,8 @@ from kompakt_operator.workqueue import WORKERS, Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
 CLOSING_SECONDS = 3.0
-# A gang's pods come, are bound and start one by one; its status is written at most so often, not once for each of them.
+# A gang's pods come, are bound and start one by one; its status is written at most so often, not once for each of them. A job
+# without pods does not rest: the news that it waits for is that of its places.
 REST_SECONDS = 0.25
 log = logging.getLogger(__name__)
 
@@ -146,32 +147,32 @@ async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Op
     while True:
         key = await queue.take()
         pulse.under_way[number], pulse.waiting = clock(), len(queue)
-        outcome = ""
+        rest = 0.0
         try:
-            outcome = await _look(reconciler, queue, key)
+            outcome, rest = await _look(reconciler, queue, key)
             pulse.reconciled(outcome, clock() - pulse.under_way[number])
         finally:
             del pulse.under_way[number]
-            queue.done(key, REST_SECONDS if outcome == "done" else 0.0)
+            queue.done(key, rest)
 
 
-async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> str:
-    """The outcome for the metrics. Nothing that goes wrong with one job may stop the others."""
+async def _look(reconciler: Reconciler, queue: WorkQueue, key: Key) -> tuple[str, float]:
+    """The outcome for the metrics, and for how long the job rests. Nothing that goes wrong with one job may stop the others."""
     try:
-        await reconciler.reconcile(key)
+        has_pods = await reconciler.reconcile(key)
     except Rejected as rejected:
         if rejected.status == 409:  # somebody else wrote in between: decide again on what stands there now
             queue.add_after(key, CONFLICT_SECONDS)
         else:
             log.warning("%s/%s: %s; again in %.1f s", *key, explained(rejected), queue.retry(key))
-        return "retried"
+        return "retried", 0.0
     except TryLater as problem:
         log.warning("%s/%s: %s; again in %.1f s", *key, explained(problem), queue.retry(key))
-        return "retried"
+        return "retried", 0.0
     except Exception:
         log.exception("%s/%s: internal error; retrying in %.1f s", *key, queue.retry(key))
-        return "failed"
-    return "done"
+        return "failed", 0.0
+    return "done", REST_SECONDS if has_pods else 0.0
 
 
 if __name__ == "__main__":

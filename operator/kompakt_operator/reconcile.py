@@ -61,20 +61,20 @@ class Reconciler:
         self._collector = GarbageCollector(api, observed, queue)
         self._short_of_quota: dict[Key, str] = {}  # and when the job was made
 
-    async def reconcile(self, key: Key) -> None:
-        """Raises an ApiError, Conflict among them: requeue."""
+    async def reconcile(self, key: Key) -> bool:
+        """Whether the job has pods now. Raises an ApiError, Conflict among them: requeue."""
         obj = await self._job_object(*key)
         await self._collector.reconcile(key, "" if obj is None else obj["metadata"]["uid"])
         if obj is None or not ours(obj):
             self._forget(key)
             self._scraper.forget(key)
-            return
+            return False
         try:
             job = _parsed(obj)
         except InvalidInput as error:
             await self._invalid(obj, str(error))
-            return
-        await self._act(key, obj, job)
+            return True
+        return await self._act(key, obj, job)
 
     def notice(self, obj: Object) -> None:
         """A job as a watch or a list shows it: it is put in line unless it is at rest, which of thousands most are."""
@@ -111,7 +111,7 @@ class Reconciler:
                 return None
             raise
 
-    async def _act(self, key: Key, obj: Object, job: TrainingJob) -> None:
+    async def _act(self, key: Key, obj: Object, job: TrainingJob) -> bool:
         status = self._status(key, obj)
         performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets)
         problem, skipped = _template_problem(job)
@@ -128,6 +128,7 @@ class Reconciler:
         else:
             self._settle(key, job, read_status(performer.current), wanted)
         await self._announcer.announce(obj, performer.current)
+        return bool(self._views(job))
 
     def _settle(self, key: Key, job: TrainingJob, status: JobStatus, wanted: list[do.Action]) -> None:
         """All that was wanted is done: note when to reconcile again, and whom to ask for progress."""
