@@ -98,9 +98,12 @@ class Performer:
     async def _check_quota(self, roles: Sequence[str]) -> None:
         """Raises NotMade where a quota has no room for pods of these roles; where quotas may not be read, the API server will
         say so.
+
+        As the API server's cache has them: for the latest ones it would first wait for its cache, 60 ms after any write.
         """
+        path = core_path("resourcequotas", self._job.namespace)
         try:
-            quotas = (await self._api.get(core_path("resourcequotas", self._job.namespace))).get("items") or ()
+            quotas = (await self._api.get(path, resourceVersion="0")).get("items") or ()
         except Rejected:
             return
         words = quota.exceeded(quotas, quota.needed(self._role(role).gpus_per_replica for role in roles))
