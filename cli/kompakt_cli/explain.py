@@ -1,6 +1,6 @@
 """`kompakt explain`: why a pod or job is where it is, or why it waits; and how a node stands."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -104,6 +104,13 @@ def _operators_word(question: ClusterOptions, name: str, namespace: str | None) 
         return ""
 
 
+def _pods(workers: Mapping[str, int], state: str) -> str:
+    """A gang that waits has no pods."""
+    if not workers["present"] and state in ("Waiting", "Reserved"):
+        return f"none yet; {workers['expected']} are created when all of them have places"
+    return f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"
+
+
 def job_text(answer: Answer, wide: bool = False, now: str = "") -> Iterator[RenderableType]:
     """A job's answer on screen; `wide` names the GPUs of each pod. `now`: what is in the way, as the operator says."""
     workers, scheduling = answer["workers"], answer["scheduling"]
@@ -117,7 +124,7 @@ def job_text(answer: Answer, wide: bool = False, now: str = "") -> Iterator[Rend
         ("now", now if now not in state else ""),
         ("since", scheduling.get("waitingSince", "") if state[0] in ("Waiting", "Reserved") else ""),
         ("asked", f"to end {asked['message']}, since {asked['requestedAt']}" if asked else ""),
-        ("pods", "" if over else f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"),
+        ("pods", "" if over else _pods(workers, state[0])),
         ("left out", ", ".join(f"{one['node']} until {one['until']}" for one in scheduling.get("excludedNodes", ()))),
         ("fits", _fits(answer["fits"], "the largest worker")),
     )

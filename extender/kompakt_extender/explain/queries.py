@@ -1,6 +1,6 @@
 """Where questions meet the caches. Methods run on the loop and only gather; the work they return may run on another thread."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from kompakt_core.errors import InvalidInput
@@ -61,12 +61,20 @@ class Queries:
         return lambda: what_if.answer(snapshot, worker, gpu_request, body.limit)
 
     def pod(self, namespace: str, name: str) -> Callable[[], PodAnswer]:
-        """One pod; raises Unknown. Of several generations of that name the one that is not finished."""
-        found = [pod for pod in self._ledger.pods.values() if pod.name == name and pod.namespace == namespace]
+        """One pod; raises Unknown. Of several generations of that name the one that is not finished; where there is none, one
+        that the operator will create.
+        """
+        found = [pod for pod in self._ledger.pods.values() if (pod.namespace, pod.name) == (namespace, name)]
+        found = found or [pod for pod in self._expected(namespace) if pod.name == name]
         if not found:
             raise UnknownObject(f"no pod {namespace}/{name} is known")
         case = self._case(min(found, key=lambda pod: pod.finished))
         return lambda: pods.explain(case)
+
+    def _expected(self, namespace: str) -> Iterator[PodView]:
+        for job in self._jobs.views.values():
+            if job.namespace == namespace and job.expected:
+                yield from (pod for pod in self._jobs.members(job) if not pod.exists)
 
     def job(self, namespace: str, name: str) -> Callable[[], JobAnswer]:
         """One TrainingJob; raises Unknown."""

@@ -337,6 +337,22 @@ def test_a_body_that_is_no_json_is_refused(one_leader: Callable[[bytes], httpx.R
     assert one_leader(body).status_code in (400, 422)
 
 
+async def test_a_gang_that_waits_without_pods_is_explained_as_one_with_pods(client: ExplainClient) -> None:
+    leader = client.leader
+    nodes = len(leader.world.nodes)
+    await leader.place("full", 1, 8)
+    leader.world.add_expected_gang("large", nodes, 8)
+    leader.world.add_gang("same", nodes, 8)
+    await leader.settle()
+    mine, other = await client.get("/jobs/default/large"), await client.get("/jobs/default/same")
+    assert mine["workers"] == {"expected": nodes, "present": 0, "bound": 0}
+    assert mine["pods"] == []
+    for said in ("state", "message", "fits", "rejections", "rooms"):
+        assert mine[said] == other[said]
+    pod = await client.get("/pods/default/large-worker-1-a1")
+    assert pod["message"] == (await client.get("/pods/default/same-worker-1-a1"))["message"]
+
+
 async def test_pods_of_other_schedulers_and_other_gates_are_said_so(client: ExplainClient) -> None:
     leader = client.leader
     leader.world.add_pod(pod("other", 1, schedulerName="default-scheduler"))
