@@ -107,7 +107,7 @@ def report(cluster: Cluster, load: Load, took: Sequence[float], spent: Sequence[
 
 
 async def measure(given: argparse.Namespace) -> None:
-    cluster = Cluster(given.nodes, given.gangs, given.seed)
+    cluster = Cluster(given.nodes, given.gangs, given.seed, pods_first=given.pods_first)
     listening = listen("127.0.0.1", 0)
     api = server(PlayedApi(cluster.world))
     serving = asyncio.create_task(api.serve([listening]))
@@ -160,6 +160,7 @@ def main() -> None:
     parser.add_argument("--ends", type=float, default=1.0, help="a second")
     parser.add_argument("--pods", type=float, default=20.0, help="that the verbs are asked about, a second")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pods-first", action="store_true", help="gangs that wait have pods")
     asyncio.run(measure(parser.parse_args()))
 
 

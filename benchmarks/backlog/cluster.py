@@ -23,9 +23,13 @@ def name_of(number: int) -> str:
 
 
 class Cluster:
-    """A WatchedWorld, and who waits and runs in it. `freed`: when nodes became free; `took`: seconds until a plan named one."""
+    """A WatchedWorld, and who waits and runs in it. `freed`: when nodes became free; `took`: seconds until a plan named one.
 
-    def __init__(self, nodes: int, gangs: int, seed: int) -> None:
+    `pods_first`: gangs that wait have pods.
+    """
+
+    def __init__(self, nodes: int, gangs: int, seed: int, *, pods_first: bool = False) -> None:
+        self._pods_first = pods_first
         self.world = WatchedWorld()
         self.took: list[float] = []
         self.planned = self.ended = self.changed = 0
@@ -33,6 +37,7 @@ class Cluster:
         self._random = random.Random(seed)
         self._nodes = nodes
         self._gangs = 0
+        self._planned = set[str]()  # gangs that got places
         self._left: dict[str, set[str]] = {}  # pods of planned gangs that are not bound yet
         self._by_node: dict[str, set[str]] = defaultdict(set)  # names of pods that hold GPUs
         self._pods_of: dict[str, set[str]] = {}  # of gangs with a plan
@@ -71,7 +76,8 @@ class Cluster:
         """As the operator makes it."""
         workers, gpus = self._random.choice(CLASSES)
         self._gangs += 1
-        self.world.add_gang(f"gang-{self._gangs:05}", workers, gpus)
+        add = self.world.add_gang if self._pods_first else self.world.add_expected_gang
+        add(f"gang-{self._gangs:05}", workers, gpus)
 
     def change_a_pod(self) -> None:
         """A status that tells nothing to the planner, as most do."""
@@ -113,19 +119,26 @@ class Cluster:
         return nodes
 
     def _was_written(self, path: str, name: str) -> None:
-        """A job's status: has it a plan now? A pod: has it lost its gate?"""
+        """A job's status: has it places now? Then the operator creates its pods. Is it released?"""
         if not path.endswith("/status") or name not in self.world.jobs:
             return
-        plan = self.world.jobs[name]["status"].get("scheduling", {}).get("plan")
-        if not plan or name in self._left:
+        scheduling = self.world.jobs[name]["status"].get("scheduling", {})
+        if not scheduling.get("plan"):
             return
-        now = time.perf_counter()
-        nodes = {node["name"] for node in plan["nodes"]}
+        nodes = scheduling["plan"]["nodes"]
+        if name not in self._planned:
+            self._planned.add(name)
+            self._note_places({node["name"] for node in nodes})
+        if scheduling["state"] == "Reserved":
+            self.world.create_pods(name)
+        elif name not in self._left:
+            self._left[name] = {pod["uid"].removeprefix("uid-") for node in nodes for pod in node["pods"]}
+            self._pods_of[name] = set(self._left[name])
+
+    def _note_places(self, nodes: set[str]) -> None:
         since = [self.freed[node] for node in nodes if node in self.freed]
         if since:
-            self.took.append(now - max(since))
-        self._left[name] = {pod["uid"].removeprefix("uid-") for node in plan["nodes"] for pod in node["pods"]}
-        self._pods_of[name] = set(self._left[name])
+            self.took.append(time.perf_counter() - max(since))
         self.planned += 1
 
     def released(self) -> Sequence[dict[str, Any]]:
@@ -144,3 +157,9 @@ class Cluster:
         self._left[gang].discard(name)
         if not self._left[gang]:
             self._left[gang] = DONE
+            self._forget_expected(gang)
+
+    def _forget_expected(self, gang: str) -> None:
+        """The operator, once all pods have nodes."""
+        if self.world.jobs[gang]["status"].pop("expectedPods", None) is not None:
+            self.world.put("jobs", gang, self.world.jobs[gang])

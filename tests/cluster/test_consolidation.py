@@ -125,7 +125,8 @@ def test_a_profile_made_beforehand_counts_in_the_first_attempt(racks: ClusterSes
     racks.kubectl("apply", "-n", namespace, "-f", "-", stdin=annotated)
     job = JobManifest(racks, namespace, "profiled")
     waits_for(job, "Machine")
-    assert {pod.metadata.annotations[c.ANN_SENSITIVITY] for pod in job.pods()} == {"High"}
+    (role,) = job.status["expectedPods"]["roles"]
+    assert role["pod"]["metadata"]["annotations"][c.ANN_SENSITIVITY] == "High"
     found = scheduling(job)
     assert 17 <= moment(found["until"]) - moment(found["placeableSince"]) <= 19
     profile = job.status["profile"]
