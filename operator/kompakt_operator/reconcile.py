@@ -126,9 +126,19 @@ class Reconciler:
                 raise
             await self._rejected(key, job, performer, rejection.condition, final=rejection.final)
         else:
-            self._settle(key, job, read_status(performer.current), wanted)
+            self._settle(key, job, status := read_status(performer.current), wanted)
+            if status.expected is None and any(isinstance(action, do.AskForPlaces) for action in wanted):
+                self._ask_no_more(key)
         await self._announcer.announce(obj, performer.current)
         return bool(self._views(job))
+
+    def _ask_no_more(self, key: Key) -> None:
+        """The API server dropped what was written. When the CRD changes, this process begins anew."""
+        log.warning(
+            "the CRD of TrainingJob has no status.expectedPods; pods are created at once until the one of this version is applied"
+        )
+        self._planner_patience = 0.0
+        self._queue.add(key)
 
     def _settle(self, key: Key, job: TrainingJob, status: JobStatus, wanted: list[do.Action]) -> None:
         """All that was wanted is done: note when to reconcile again, and whom to ask for progress."""
