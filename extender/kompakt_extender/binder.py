@@ -23,8 +23,9 @@ from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.placement.model import NodeState, Reason, Rejection
 from kompakt_extender.clock import utc_now
 from kompakt_extender.decide import Grant, Request, request_of
-from kompakt_extender.ledger import Claim, ClaimSource, GpuLedger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.node_state import Claim, ClaimSource
 from kompakt_extender.objects import Pod
 from kompakt_extender.patterns_in_time import PatternsInTime
 from kompakt_extender.pod_events import PodEvents

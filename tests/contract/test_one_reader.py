@@ -19,7 +19,7 @@ AS_A_WHOLE = {
     "operator/kompakt_operator/environment.py": {"ANN_RANK"},  # whose value a variable gets
     "operator/kompakt_operator/observed.py": {"LABEL_JOB_UID"},  # the key alone selects
     "extender/kompakt_extender/main.py": {"LABEL_RACK", "LABEL_BLOCK"},  # defaults of options
-    "extender/kompakt_extender/ledger.py": {"LABEL_MACHINE"},  # any text
+    "extender/kompakt_extender/node_state.py": {"LABEL_MACHINE"},  # any text
     "extender/kompakt_extender/explain/what_if.py": {
         "ANN_PATTERN", "ANN_EDGES", "ANN_POLICY", "ANN_SENSITIVITY", "ANN_REQUIRED_LINK",
     },  # fields that are handed to the contract's decoder

@@ -24,8 +24,9 @@ from kompakt_extender.explain.models import (
     Why,
 )
 from kompakt_extender.explain.survey import unhurried
-from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.node_rules import FIELD_PREFIX
+from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.views import PodView
 
 NOBODY: Final[Mapping[NodeName, list[HeldBy]]] = {}

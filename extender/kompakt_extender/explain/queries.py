@@ -11,7 +11,8 @@ from kompakt_extender.explain import jobs, nodes, pods, what_if
 from kompakt_extender.explain.models import MAX_NODES_HELD, JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
 from kompakt_extender.gangs import gang_of
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.ledger import GpuLedger
+from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.views import JobView, PodView
 

@@ -12,8 +12,9 @@ from kompakt_core.ids import NodeName
 from kompakt_extender.gang_state import Unbound
 from kompakt_extender.gangs import defends_with
 from kompakt_extender.jobs import Jobs
-from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.plan_lookup import is_known, looked_up
 from kompakt_extender.planner.transitions import Transitions

@@ -13,8 +13,9 @@ from kompakt_core.contract.plan_record import SeatRecord
 from kompakt_core.contract.scheduling_record import State, Victim
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_extender.gang_state import GangPhase, GangState
-from kompakt_extender.ledger import ClaimSource, GpuLedger
+from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.views import PodView
 
 _LOG = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kompakt_core.contract.scheduling_record import State
 from kompakt_extender.gang_state import GangPhase, GangState
-from kompakt_extender.ledger import ClaimSource
+from kompakt_extender.node_state import ClaimSource
 from tests.support.extender.leader import Leader
 
 

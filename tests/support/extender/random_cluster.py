@@ -16,7 +16,7 @@ from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from kompakt_core.policy.model import Timers
 from kompakt_extender.consolidation import ClusterPolicy
-from kompakt_extender.ledger import ClaimSource
+from kompakt_extender.node_state import ClaimSource
 from tests.support.extender.leader import Leader
 from tests.support.extender.world import World, pod, worker
 

@@ -9,7 +9,7 @@ import pytest
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.topology.machines import machine
-from kompakt_extender.ledger import ClaimSource
+from kompakt_extender.node_state import ClaimSource
 from tests.support.extender.leader import Leader, may_not_read
 from tests.support.extender.world import pod
 

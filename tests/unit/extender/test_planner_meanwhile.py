@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kompakt_core import contract as c
-from kompakt_extender.ledger import ClaimSource
+from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.planner.loop import Planner
 from tests.support.extender.leader import Leader, on_nodes
 from tests.support.extender.world import World, node, pod, topology, worker

@@ -7,7 +7,7 @@ import pytest
 from kompakt_core import contract as c
 from kompakt_core.contract.scheduling_record import PODS_NOT_CREATED
 from kompakt_extender.gang_state import GangPhase
-from kompakt_extender.ledger import ClaimSource
+from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.planner.reserved_places import PATIENCE_SECONDS, PODS_DIFFER
 from kompakt_extender.project_job import read_job
 from tests.support.extender.leader import Leader, gates, on_nodes
