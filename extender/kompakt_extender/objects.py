@@ -235,16 +235,16 @@ class ProgressStatus(msgspec.Struct, rename="camel"):
     remaining_seconds: int | None = None
 
 
-class ExpectedRole(msgspec.Struct):
+class ExpectedRoleObject(msgspec.Struct):
     name: str = ""
     pod: msgspec.Raw = NULL
 
 
-class ExpectedPods(msgspec.Struct):
+class ExpectedPodsObject(msgspec.Struct):
     """status.expectedPods: what the pods of an attempt will ask for."""
 
     attempt: int = 0
-    roles: list[ExpectedRole] = []
+    roles: list[ExpectedRoleObject] = []
 
 
 class JobStatusObject(msgspec.Struct):

@@ -15,7 +15,7 @@ from kompakt_extender.objects import (
     CommunicationSpec,
     ConditionObject,
     ConsolidationSpec,
-    ExpectedPods,
+    ExpectedPodsObject,
     JobObject,
     JobSpec,
     RunPolicySpec,
@@ -25,7 +25,7 @@ from kompakt_extender.project import expected_view
 from kompakt_extender.views import ExpectedRole, JobView
 
 _JOB = msgspec.json.Decoder(JobObject)
-_EXPECTED = msgspec.json.Decoder(ExpectedPods | None)
+_EXPECTED = msgspec.json.Decoder(ExpectedPodsObject | None)
 
 
 def read_job(raw: bytes) -> JobView:

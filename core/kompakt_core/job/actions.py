@@ -18,7 +18,7 @@ from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
 from kompakt_core.job.phases import Phase
-from kompakt_core.job.places_first import Step
+from kompakt_core.job.places_first import CreationStep
 from kompakt_core.job.pods import Cause, WorkerPod
 from kompakt_core.job.status import JobStatus
 from kompakt_core.job.verdict import Outcome, Verdict, judge
@@ -305,8 +305,8 @@ def _creation(
         return [], [Wake(resume)]
     if not own:
         step, until = places_first.next_step(after, now, planner_patience)
-        if step is not Step.CREATE:
-            return [AskForPlaces(after.attempt)] if step is Step.ASK else [], [] if until is None else [Wake(until)]
+        if step is not CreationStep.CREATE:
+            return [AskForPlaces(after.attempt)] if step is CreationStep.ASK else [], [] if until is None else [Wake(until)]
     first = [] if own or places_first.asked(after) else [TryPod(role.name, after.attempt) for role in job.roles]
     service = [] if service_name(job.name, after.attempt) in services else [CreateService(after.attempt)]
     return [*first, *service, *(CreatePod(role, index, after.attempt) for role, index in missing)], []

@@ -12,7 +12,7 @@ from kompakt_core.contract.scheduling_record import PODS_NOT_CREATED
 from kompakt_core.job.status import JobStatus
 
 
-class Step(Enum):
+class CreationStep(Enum):
     """What to do about an attempt without pods."""
 
     ASK = auto()  # the API server what they will ask for
@@ -23,19 +23,19 @@ class Step(Enum):
 class NextStep(NamedTuple):
     """`until`: when another step follows by time alone (seconds since the epoch); None = never."""
 
-    step: Step
+    step: CreationStep
     until: float | None = None
 
 
 def next_step(after: JobStatus, now: float, patience: float) -> NextStep:
     """`patience`: seconds until the planner has answered at the latest; 0: it is not asked."""
     if not patience:
-        return NextStep(Step.CREATE)
+        return NextStep(CreationStep.CREATE)
     if not asked(after):
-        return NextStep(Step.ASK)
+        return NextStep(CreationStep.ASK)
     if not expects_places(after) or _has_places(after):
-        return NextStep(Step.CREATE)
-    return NextStep(Step.WAIT) if after.scheduling_attempt == after.attempt else _unanswered(after, now, patience)
+        return NextStep(CreationStep.CREATE)
+    return NextStep(CreationStep.WAIT) if after.scheduling_attempt == after.attempt else _unanswered(after, now, patience)
 
 
 def asked(after: JobStatus) -> bool:
@@ -57,5 +57,5 @@ def _unanswered(after: JobStatus, now: float, patience: float) -> NextStep:
     """One that was asked in the future was asked by another clock: nobody knows what is left of the patience."""
     since = timestamps.seconds(after.expected.since) if after.expected is not None else None
     if since is None or since > now or now >= since + patience:
-        return NextStep(Step.CREATE)
-    return NextStep(Step.WAIT, since + patience)
+        return NextStep(CreationStep.CREATE)
+    return NextStep(CreationStep.WAIT, since + patience)
