@@ -126,9 +126,7 @@ class Performer:
                 written = read_status(self.current).written
                 self.current = await write_status(self._api, self.current, {**written, "expectedPods": expected})
             case do.CreateService(attempt):
-                if self._protected:  # before the Service: where that stands, the budget stands
-                    await self._create(budgets_path(self._job.namespace), render.budget(self._job, attempt))
-                await self._create(core_path("services", self._job.namespace), render.service(self._job, attempt))
+                await self._create_service(attempt)
             case do.DeletePod(name, uid, version, grace):
                 path = core_path("pods", self._job.namespace, name)
                 await delete_owned(self._api, path, self._owner, uid, str(version or ""), grace)
@@ -144,11 +142,20 @@ class Performer:
                 raise Bug(f"no way to perform {action}")
 
     async def _expected(self, attempt: int) -> ExpectedPods:
-        """What the API server says that the pods will ask for. Raises NotMade where they could not be created now."""
+        """What the API server says that the pods will ask for. Raises NotMade or NameTaken where they, or what stands beside
+        them, could not be created now.
+        """
         await self._check_quota([role.name for role in self._job.roles for _ in range(role.replicas)])
+        await self._create_service(attempt, dry_run=True)
         pods = {role.name: expected_pods.trimmed(await self._tried(role, attempt)) for role in self._job.roles}
         reason = pods_first.reason(self._labels, pods.values())
         return ExpectedPods(attempt, timestamps.encode(time.time()), {} if reason else pods, reason)
+
+    async def _create_service(self, attempt: int, *, dry_run: bool = False) -> None:
+        """And before it the budget: where the Service stands, the budget stands."""
+        if self._protected:
+            await self._create(budgets_path(self._job.namespace), render.budget(self._job, attempt), dry_run=dry_run)
+        await self._create(core_path("services", self._job.namespace), render.service(self._job, attempt), dry_run=dry_run)
 
     async def _tried(self, role: Role, attempt: int) -> Object:
         """A role's first pod as the API server would admit it."""

@@ -27,7 +27,9 @@ def observed(job: TrainingJob, after: JobStatus, own: Sequence[WorkerPod], incom
         after = _starting(after.in_phase(Phase.STARTING), own)
     elif not incomplete:
         after = after.in_phase(Phase.PENDING)
-    return after if incomplete else _unblocked(after)
+    return (
+        after if incomplete else _unblocked(after, ConditionReason.WORKERS_EXIST if own else ConditionReason.WORKERS_NOT_RUNNING)
+    )
 
 
 def _starting(after: JobStatus, own: Iterable[WorkerPod]) -> JobStatus:
@@ -41,12 +43,12 @@ def mended(after: JobStatus, reason: str) -> list[Condition]:
     return [condition(Type.DEGRADED, False, reason)] if after.holds(Type.DEGRADED) else []
 
 
-def _unblocked(after: JobStatus) -> JobStatus:
-    """All pods exist: whatever kept them from being made is over."""
+def _unblocked(after: JobStatus, reason: str) -> JobStatus:
+    """All pods exist, or can be made: whatever kept them from being made is over."""
     result = after
     reconciling, stalled = after.conditions.get(Type.RECONCILING), after.conditions.get(Type.STALLED)
     if reconciling is not None and reconciling.true and reconciling.reason != ConditionReason.WORKERS_NOT_RUNNING:
         result = result.with_conditions(condition(Type.RECONCILING, True, ConditionReason.WORKERS_NOT_RUNNING))
     if stalled is not None and stalled.true:
-        result = result.with_conditions(condition(Type.STALLED, False, ConditionReason.WORKERS_EXIST))
+        result = result.with_conditions(condition(Type.STALLED, False, reason))
     return result

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kompakt_client.errors import Rejected
 from kompakt_core import contract as c
 from kompakt_core.contract.expected_pods import ExpectedPods, readable, trimmed
 from kompakt_operator.api import OperatorApi, jobs_path
@@ -82,6 +83,22 @@ async def test_pods_that_others_have_to_see_come_first(labels: Mapping[str, str]
     assert expected is not None
     assert (expected.pods, words in expected.reason) == ({}, True)
     assert len(api.made) == 3
+
+
+async def test_a_gang_whose_service_cannot_be_created_is_shown_to_nobody() -> None:
+    class Taken(Admitting):
+        async def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+            if body["kind"] == "Service":
+                raise Rejected("exists", 409, "AlreadyExists")
+            return await super().create(path, body, dry_run=dry_run)
+
+        async def get(self, path: str, accept: str = "application/json", **query: str) -> Object:
+            return {"metadata": {}} if "/services/" in path else await super().get(path, accept, **query)
+
+    api = Taken(job({}))
+    assert await reconciled(api, times=1) is None
+    assert (api.tried, api.made) == ([], [])
+    assert any(one["reason"] == "NameTaken" for one in api.obj["status"]["conditions"])
 
 
 async def test_pods_come_first_where_the_crd_is_an_earlier_one(caplog: pytest.LogCaptureFixture) -> None:
