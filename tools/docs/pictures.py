@@ -153,8 +153,8 @@ def _number(middle: float, scale: float, x: float) -> Iterator[str]:
 def plan() -> str:
     """A gang from its pods to its GPUs: states of status.scheduling, its pods, and a machine's GPUs."""
     steps = (
-        ("Waiting", "no place yet", "pods carry the gate", ("----", "----")),
-        ("Reserved", "overtaken too often", "GPUs are kept as they free up", ("rr--", "----")),
+        ("Waiting", "no place yet", "it has no pods either", ("----", "----")),
+        ("Reserved", "its pods are being created", "GPUs are kept for them", ("rrrr", "----")),
         ("Released", "the plan has a seat per pod", "gates go, plan comes: one write", ("AABB", "----")),
         ("Bound", "kube-scheduler binds the pods", "they hold exactly these GPUs", ("AABB", "----")),
     )
@@ -168,18 +168,16 @@ def plan() -> str:
             parts += gpus(left + 96, 150 + 40 * row, holders)
         if number:
             parts.append(arrow(left - 34, 150, left - 4, 150))
-    parts.append(
-        words(
-            24, 276, "Most gangs go from Waiting to Released. A plan that cannot be carried out is Withdrawn as a whole.", size=13
-        )
-    )
+    told = "A gang that later ones overtook too often is Reserved before it has a plan. "
+    told += "A plan that cannot be carried out is Withdrawn as a whole."
+    parts.append(words(24, 276, told, size=13))
     return card(
         1074,
         296,
         "Plan, seats, reservation and gates",
-        "Four steps of a gang of two workers, A and B. Waiting: other jobs hold all GPUs, the pods carry the scheduling gate. "
-        "Reserved: two GPUs of machine 1 have become free and are kept for the gang. Released: all of machine 1 is free, each "
-        "worker has a seat of two GPUs there, and the gates are removed. Bound: the pods hold these GPUs.",
+        "Four steps of a gang of two workers, A and B. Waiting: other jobs hold all GPUs, the gang has no pods. "
+        "Reserved: the four GPUs of machine 1 have become free and are kept while the pods are created, each with a scheduling "
+        "gate. Released: each worker has a seat of two GPUs there, and the gates are removed. Bound: the pods hold these GPUs.",
         parts,
     )
 
