@@ -16,26 +16,27 @@ from kompakt_device_plugin.reconcile import PodKey
 Alive = Callable[[Collection[PodUid]], Collection[PodUid]]  # those of these pods that have processes, or may get some yet
 
 
-def orphaned(
+def nobodys(
     before: Iterable[GpuHolder],
     handed: Iterable[JournalEntry],
     taken: Mapping[PodKey, frozenset[GpuUuid]],
     pods: Iterable[NodePod],
     gone: Collection[NodePod],
-    alive: Alive,
 ) -> tuple[GpuHolder, ...]:
-    """What forgotten pods still have, each GPU once.
+    """What pods that nobody knows any more had, and kubelet has not given to others.
 
     `before` was held in the last report, `handed` is what was handed over lately, `taken` what kubelet says now; `pods` are
     those that the API server knows, `gone` those that it forgot although they had not finished.
     """
     known = {pod.uid for pod in pods}
     given = frozenset[GpuUuid]().union(*taken.values())
-    theirs = [
-        one for one in (*before, *owned(handed, gone)) if one.pod_uid and one.pod_uid not in known and one.uuid not in given
-    ]
-    left = alive({PodUid(one.pod_uid) for one in theirs}) if theirs else frozenset()
-    return tuple({one.uuid: one for one in theirs if one.pod_uid in left}.values())
+    had = (*before, *owned(handed, gone))
+    return tuple(one for one in had if one.pod_uid and one.pod_uid not in known and one.uuid not in given)
+
+
+def orphaned(had: Iterable[GpuHolder], alive: Collection[PodUid]) -> tuple[GpuHolder, ...]:
+    """What those of them still have that run, each GPU once."""
+    return tuple({one.uuid: one for one in had if one.pod_uid in alive}.values())
 
 
 def predecessors(

@@ -1,0 +1,104 @@
+"""Who holds which GPU of the node: one step from what was held before and what is seen now to what is held now. Pure.
+
+Four witnesses know something: kubelet's list (by name, and not at every moment), the journal of what was handed over, the pods
+that the API server has or has forgotten, and the processes of those that it has forgotten.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kompakt_core.contract.gpu_holders import GpuHolder
+from kompakt_core.ids import GpuUuid, PodUid
+from kompakt_device_plugin.journal import JournalEntry, still_open, with_pending
+from kompakt_device_plugin.orphaned_allocations import nobodys, orphaned, predecessors, without
+from kompakt_device_plugin.pods import NodePod
+from kompakt_device_plugin.reconcile import PodKey, held_of, keep, running
+
+Held = tuple[GpuHolder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is seen at one moment.
+
+    `listed`: kubelet's list. `handed`: the journal, read before `pods`: what is handed over later is not judged yet; `in_vain`:
+    entries whose GPUs kubelet has offered again since. `pods`: those that the API server knows, `gone` those that it forgot
+    although they had not finished, `young` of these whom it forgot so lately that nobody can tell whether they run.
+    """
+
+    listed: Mapping[PodKey, frozenset[GpuUuid]]
+    handed: tuple[JournalEntry, ...]
+    in_vain: frozenset[JournalEntry]
+    pods: tuple[NodePod, ...]
+    gone: tuple[NodePod, ...]
+    young: frozenset[PodUid]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What follows. `taken`: the GPUs of each pod that kubelet knows; `held`: as `status.held`, with those of pods that kubelet
+    does not list yet, or any more; `orphaned`: GPUs that must not be handed over, though kubelet takes them for free.
+
+    `over`: entries that the journal needs no longer. `ended`: forgotten pods whose end is known.
+    """
+
+    taken: Mapping[PodKey, frozenset[GpuUuid]]
+    held: Held
+    orphaned: frozenset[GpuUuid]
+    over: tuple[JournalEntry, ...]
+    ended: frozenset[PodUid]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What kubelet's list says: `earlier`: what it lists under a name and is of an earlier pod of that name."""
+
+    before: Held
+    earlier: Held
+    listed: Mapping[PodKey, frozenset[GpuUuid]]
+    taken: Mapping[PodKey, frozenset[GpuUuid]]
+
+
+def suspects(before: Held, seen: Reading) -> frozenset[PodUid]:
+    """Pods that nobody knows any more and that may still run, without the young: whether they have processes is to be found
+    out for `next_holding`.
+    """
+    told = _told(before, seen)
+    return frozenset(PodUid(one.pod_uid) for one in _nobodys(told, seen)) - seen.young
+
+
+def next_holding(before: Held, seen: Reading, alive: Iterable[PodUid]) -> Holding:
+    """`before`: what was held after the reading before this one. `alive`: those of the suspects that have processes."""
+    told = _told(before, seen)
+    left = orphaned(_nobodys(told, seen), seen.young.union(alive))
+    lost = frozenset(one.uuid for one in left)
+    still = still_open(seen.handed, told.listed, seen.pods)
+    pending = [entry for entry in still if entry not in seen.in_vain]
+    theirs = {one.uuid: one for one in (*told.earlier, *left)}
+    return Holding(
+        taken=told.taken,
+        held=with_pending((*held_of(told.taken, seen.pods, seen.gone), *theirs.values()), pending),
+        orphaned=lost,
+        over=tuple(entry for entry in seen.handed if entry not in still and lost.isdisjoint(entry.gpus)),
+        ended=_ended(told, seen, left),
+    )
+
+
+def _told(before: Held, seen: Reading) -> _Told:
+    """What kubelet offers again although it never listed it was handed over in vain: it is not held."""
+    vain = {held for entry in seen.in_vain for held in entry.held}
+    before = tuple(one for one in before if one not in vain)
+    earlier = predecessors(before, seen.handed, seen.listed, seen.pods)
+    listed = without(seen.listed, earlier)
+    return _Told(before, earlier, listed, running(keep(before, listed, seen.pods), seen.pods))
+
+
+def _nobodys(told: _Told, seen: Reading) -> Held:
+    return nobodys(told.before, seen.handed, told.taken, seen.pods, seen.gone)
+
+
+def _ended(told: _Told, seen: Reading, left: Held) -> frozenset[PodUid]:
+    """What was deleted a while ago, has nothing any more and is not listed by kubelet is over."""
+    has = {one.pod_uid for one in left}
+    old = (pod for pod in seen.gone if pod.uid not in seen.young)
+    return frozenset(pod.uid for pod in old if pod.uid not in has and pod.key not in told.taken)
