@@ -5,7 +5,7 @@ that the API server has or has forgotten, and the processes of those that it has
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.ids import GpuUuid, PodUid
@@ -51,46 +51,64 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What kubelet's list says: `earlier`: what it lists under a name and is of an earlier pod of that name."""
+    """What kubelet's list says: `earlier`: what it lists under a name and is of an earlier pod of that name. `vain`: what was
+    handed over and nobody has.
+    """
 
     before: Held
+    vain: frozenset[JournalEntry]
     earlier: Held
     listed: Mapping[PodKey, frozenset[GpuUuid]]
     taken: Mapping[PodKey, frozenset[GpuUuid]]
 
 
 def suspects(before: Held, seen: Reading) -> frozenset[PodUid]:
-    """Pods that nobody knows any more and that may still run, without the young: whether they have processes is to be found
-    out for `next_holding`.
+    """Pods of which only processes tell whether they have GPUs; `next_holding` has to know. Those that nobody knows any more,
+    without the young, and those whose GPUs kubelet has offered again.
     """
-    told = _told(before, seen)
-    return frozenset(PodUid(one.pod_uid) for one in _nobodys(told, seen)) - seen.young
+    unknown = frozenset(PodUid(one.pod_uid) for one in _nobodys(_told(before, seen, frozenset()), seen)) - seen.young
+    return unknown.union(entry.pod_uid for entry in seen.in_vain if entry.pod_uid)
 
 
 def next_holding(before: Held, seen: Reading, alive: Iterable[PodUid]) -> Holding:
     """`before`: what was held after the reading before this one. `alive`: those of the suspects that have processes."""
-    told = _told(before, seen)
-    left = orphaned(_nobodys(told, seen), seen.young.union(alive))
+    alive = frozenset(alive)
+    told = _told(before, seen, alive)
+    left = orphaned(_nobodys(told, seen), seen.young | alive)
     lost = frozenset(one.uuid for one in left)
     still = still_open(seen.handed, told.listed, seen.pods)
-    pending = [entry for entry in still if entry not in seen.in_vain]
+    pending = [entry for entry in still if entry not in told.vain]
     theirs = {one.uuid: one for one in (*told.earlier, *left)}
+    listed = _with_uids(held_of(told.taken, seen.pods, seen.gone), told.before, seen.handed)
     return Holding(
         taken=told.taken,
-        held=with_pending((*held_of(told.taken, seen.pods, seen.gone), *theirs.values()), pending),
+        held=with_pending((*listed, *theirs.values()), pending),
         orphaned=lost,
         over=tuple(entry for entry in seen.handed if entry not in still and lost.isdisjoint(entry.gpus)),
         ended=_ended(told, seen, left),
     )
 
 
-def _told(before: Held, seen: Reading) -> _Told:
-    """What kubelet offers again although it never listed it was handed over in vain: it is not held."""
-    vain = {held for entry in seen.in_vain for held in entry.held}
-    before = tuple(one for one in before if one not in vain)
+def _told(before: Held, seen: Reading, alive: frozenset[PodUid]) -> _Told:
+    """What kubelet offers again although it never listed it was handed over in vain, unless its pod has processes: kubelet may
+    have forgotten that pod before the watch tells that it was deleted by force.
+    """
+    vain = frozenset(entry for entry in seen.in_vain if entry.pod_uid not in alive)
+    lost = {held for entry in vain for held in entry.held}
+    before = tuple(one for one in before if one not in lost)
     earlier = predecessors(before, seen.handed, seen.listed, seen.pods)
     listed = without(seen.listed, earlier)
-    return _Told(before, earlier, listed, running(keep(before, listed, seen.pods), seen.pods))
+    return _Told(before, vain, earlier, listed, running(keep(before, listed, seen.pods), seen.pods))
+
+
+def _with_uids(held: Held, before: Held, handed: Iterable[JournalEntry]) -> Held:
+    """kubelet may list a pod that the API server forgot before this process began: its uid is known from then. Without it nobody
+    would look for its processes once kubelet forgets the pod as well.
+    """
+    had = (*(one for entry in handed for one in entry.held), *before)
+    uids = {(one.uuid, one.namespace, one.pod): one.pod_uid for one in had if one.pod_uid}
+    known = ((one, uids.get((one.uuid, one.namespace, one.pod), PodUid(""))) for one in held)
+    return tuple(one if one.pod_uid else replace(one, pod_uid=uid) for one, uid in known)
 
 
 def _nobodys(told: _Told, seen: Reading) -> Held:

@@ -161,6 +161,14 @@ class NodePods:
         with self._lock:
             self._lock.notify_all()
 
+    def _succeed(self, pod: NodePod) -> None:
+        """A pod of the same name that came earlier is deleted, though nobody has told so yet: names are given once at a time."""
+        earlier = [one for one in self._pods.values() if one.key == pod.key and one.uid != pod.uid and one.version < pod.version]
+        for one in earlier:
+            del self._pods[one.uid]
+            self._deleted.append(one.uid)
+        self._missed(earlier)
+
     def _missed(self, pods: Iterable[NodePod]) -> None:
         now = self._clock()
         self._gone.update({pod.uid: (pod, now) for pod in pods if not pod.finished})
@@ -171,6 +179,7 @@ class NodePods:
         for pod in sorted(pods, key=lambda pod: (pod.created, pod.key)):
             known = self._pods.get(pod.uid)
             if pod.uid not in self._deleted and (known is None or pod.version >= known.version):
+                self._succeed(pod)
                 self._pods[pod.uid] = pod
                 self._gone.pop(pod.uid, None)  # a list from before its creation had left it out
         self._lock.notify_all()
