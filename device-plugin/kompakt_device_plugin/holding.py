@@ -50,7 +50,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _KubeletsWord:
     """What kubelet's list says: `earlier`: what it lists under a name and is of an earlier pod of that name. `vain`: what was
     handed over and nobody has.
     """
@@ -89,7 +89,7 @@ def next_holding(before: Held, seen: Reading, alive: Iterable[PodUid]) -> Holdin
     )
 
 
-def _told(before: Held, seen: Reading, alive: frozenset[PodUid]) -> _Told:
+def _told(before: Held, seen: Reading, alive: frozenset[PodUid]) -> _KubeletsWord:
     """What kubelet offers again although it never listed it was handed over in vain, unless its pod has processes: kubelet may
     have forgotten that pod before the watch tells that it was deleted by force.
     """
@@ -98,7 +98,7 @@ def _told(before: Held, seen: Reading, alive: frozenset[PodUid]) -> _Told:
     before = tuple(one for one in before if one not in lost)
     earlier = predecessors(before, seen.handed, seen.listed, seen.pods)
     listed = without(seen.listed, earlier)
-    return _Told(before, vain, earlier, listed, running(keep(before, listed, seen.pods), seen.pods))
+    return _KubeletsWord(before, vain, earlier, listed, running(keep(before, listed, seen.pods), seen.pods))
 
 
 def _with_uids(held: Held, before: Held, handed: Iterable[JournalEntry]) -> Held:
@@ -111,11 +111,11 @@ def _with_uids(held: Held, before: Held, handed: Iterable[JournalEntry]) -> Held
     return tuple(one if one.pod_uid else replace(one, pod_uid=uid) for one, uid in known)
 
 
-def _nobodys(told: _Told, seen: Reading) -> Held:
+def _nobodys(told: _KubeletsWord, seen: Reading) -> Held:
     return nobodys(told.before, seen.handed, told.taken, seen.pods, seen.gone)
 
 
-def _ended(told: _Told, seen: Reading, left: Held) -> frozenset[PodUid]:
+def _ended(told: _KubeletsWord, seen: Reading, left: Held) -> frozenset[PodUid]:
     """What was deleted a while ago, has nothing any more and is not listed by kubelet is over."""
     has = {one.pod_uid for one in left}
     old = (pod for pod in seen.gone if pod.uid not in seen.young)
