@@ -8,7 +8,7 @@ from kompakt_client.requests import Object
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
 from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.holding import Held, Holding, Reading, next_holding, suspects
+from kompakt_device_plugin.holding import Held, Holding, NodeWitnesses, next_holding, suspects
 from kompakt_device_plugin.journal import Journal, JournalEntry
 from kompakt_device_plugin.orphaned_allocations import Alive
 from kompakt_device_plugin.podresources import PodResources
@@ -69,10 +69,10 @@ class Allocations:
         self._take(found)
         return dict(found.taken)
 
-    def _read(self, pods: tuple[NodePod, ...], handed: tuple[JournalEntry, ...]) -> Reading:
+    def _read(self, pods: tuple[NodePod, ...], handed: tuple[JournalEntry, ...]) -> NodeWitnesses:
         gone, young = tuple(one.pod for one in self._pods.gone()), self._still_running.young()
         listed = self._resources.taken()
-        return Reading(listed, handed, self._journal.in_vain, pods, gone, young)
+        return NodeWitnesses(listed, handed, self._journal.in_vain, pods, gone, young)
 
     def _take(self, found: Holding) -> None:
         """What must not be handed over is known before the journal forgets anything."""

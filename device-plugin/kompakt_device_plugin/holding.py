@@ -18,7 +18,7 @@ Held = tuple[GpuHolder, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class NodeWitnesses:
     """What is seen at one moment.
 
     `listed`: kubelet's list. `handed`: the journal, read before `pods`: what is handed over later is not judged yet; `in_vain`:
@@ -62,7 +62,7 @@ class _KubeletsWord:
     taken: Mapping[PodKey, frozenset[GpuUuid]]
 
 
-def suspects(before: Held, seen: Reading) -> frozenset[PodUid]:
+def suspects(before: Held, seen: NodeWitnesses) -> frozenset[PodUid]:
     """Pods of which only processes tell whether they have GPUs; `next_holding` has to know. Those that nobody knows any more,
     without the young, and those whose GPUs kubelet has offered again.
     """
@@ -70,8 +70,8 @@ def suspects(before: Held, seen: Reading) -> frozenset[PodUid]:
     return unknown.union(entry.pod_uid for entry in seen.in_vain if entry.pod_uid)
 
 
-def next_holding(before: Held, seen: Reading, alive: Iterable[PodUid]) -> Holding:
-    """`before`: what was held after the reading before this one. `alive`: those of the suspects that have processes."""
+def next_holding(before: Held, seen: NodeWitnesses, alive: Iterable[PodUid]) -> Holding:
+    """`before`: what was held after the look before this one. `alive`: those of the suspects that have processes."""
     alive = frozenset(alive)
     told = _told(before, seen, alive)
     left = orphaned(_nobodys(told, seen), seen.young | alive)
@@ -89,7 +89,7 @@ def next_holding(before: Held, seen: Reading, alive: Iterable[PodUid]) -> Holdin
     )
 
 
-def _told(before: Held, seen: Reading, alive: frozenset[PodUid]) -> _KubeletsWord:
+def _told(before: Held, seen: NodeWitnesses, alive: frozenset[PodUid]) -> _KubeletsWord:
     """What kubelet offers again although it never listed it was handed over in vain, unless its pod has processes: kubelet may
     have forgotten that pod before the watch tells that it was deleted by force.
     """
@@ -111,11 +111,11 @@ def _with_uids(held: Held, before: Held, handed: Iterable[JournalEntry]) -> Held
     return tuple(one if one.pod_uid else replace(one, pod_uid=uid) for one, uid in known)
 
 
-def _nobodys(told: _KubeletsWord, seen: Reading) -> Held:
+def _nobodys(told: _KubeletsWord, seen: NodeWitnesses) -> Held:
     return nobodys(told.before, seen.handed, told.taken, seen.pods, seen.gone)
 
 
-def _ended(told: _KubeletsWord, seen: Reading, left: Held) -> frozenset[PodUid]:
+def _ended(told: _KubeletsWord, seen: NodeWitnesses, left: Held) -> frozenset[PodUid]:
     """What was deleted a while ago, has nothing any more and is not listed by kubelet is over."""
     has = {one.pod_uid for one in left}
     old = (pod for pod in seen.gone if pod.uid not in seen.young)

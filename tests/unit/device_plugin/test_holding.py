@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kompakt_core.contract.gpu_holders import GpuHolder
-from kompakt_device_plugin.holding import Holding, Reading, next_holding, suspects
+from kompakt_device_plugin.holding import Holding, NodeWitnesses, next_holding, suspects
 from kompakt_device_plugin.journal import JournalEntry
 from kompakt_device_plugin.pods import NodePods
 from tests.support.device_plugin.api import pod_object
@@ -11,11 +11,11 @@ from tests.support.device_plugin.pods import holding, node_pod, takes
 
 GPUS = tuple(f"GPU-{number}" for number in range(4))
 A, ENTRY = node_pod("a", size=1), JournalEntry(GPUS[:1], "uid-a", "ns", "a")
-NOTHING = Reading(listed={}, handed=(), in_vain=frozenset(), pods=(), gone=(), young=frozenset())
+NOTHING = NodeWitnesses(listed={}, handed=(), in_vain=frozenset(), pods=(), gone=(), young=frozenset())
 ONE = holding(a=GPUS[:1])
 
 
-def step(before: tuple[GpuHolder, ...], seen: Reading, *alive: str) -> Holding:
+def step(before: tuple[GpuHolder, ...], seen: NodeWitnesses, *alive: str) -> Holding:
     return next_holding(before, seen, suspects(before, seen) & set(alive))
 
 
