@@ -8,7 +8,7 @@ from kompakt_client.requests import Object
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
 from kompakt_device_plugin.devices import Devices
-from kompakt_device_plugin.holding import Held, Holding, NodeWitnesses, next_holding, suspects
+from kompakt_device_plugin.holding import Held, NodeHolding, NodeWitnesses, next_holding, suspects
 from kompakt_device_plugin.journal import Journal, JournalEntry
 from kompakt_device_plugin.orphaned_allocations import Alive
 from kompakt_device_plugin.podresources import PodResources
@@ -74,7 +74,7 @@ class Allocations:
         listed = self._resources.taken()
         return NodeWitnesses(listed, handed, self._journal.in_vain, pods, gone, young)
 
-    def _take(self, found: Holding) -> None:
+    def _take(self, found: NodeHolding) -> None:
         """What must not be handed over is known before the journal forgets anything."""
         self.held = found.held
         self._devices.set_orphaned(found.orphaned)

@@ -35,7 +35,7 @@ class NodeWitnesses:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class NodeHolding:
     """What follows. `taken`: the GPUs of each pod that kubelet knows; `held`: as `status.held`, with those of pods that kubelet
     does not list yet, or any more; `orphaned`: GPUs that must not be handed over, though kubelet takes them for free.
 
@@ -70,7 +70,7 @@ def suspects(before: Held, seen: NodeWitnesses) -> frozenset[PodUid]:
     return unknown.union(entry.pod_uid for entry in seen.in_vain if entry.pod_uid)
 
 
-def next_holding(before: Held, seen: NodeWitnesses, alive: Iterable[PodUid]) -> Holding:
+def next_holding(before: Held, seen: NodeWitnesses, alive: Iterable[PodUid]) -> NodeHolding:
     """`before`: what was held after the look before this one. `alive`: those of the suspects that have processes."""
     alive = frozenset(alive)
     told = _told(before, seen, alive)
@@ -80,7 +80,7 @@ def next_holding(before: Held, seen: NodeWitnesses, alive: Iterable[PodUid]) -> 
     pending = [entry for entry in still if entry not in told.vain]
     theirs = {one.uuid: one for one in (*told.earlier, *left)}
     listed = _with_uids(held_of(told.taken, seen.pods, seen.gone), told.before, seen.handed)
-    return Holding(
+    return NodeHolding(
         taken=told.taken,
         held=with_pending((*listed, *theirs.values()), pending),
         orphaned=lost,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kompakt_core.contract.gpu_holders import GpuHolder
-from kompakt_device_plugin.holding import Holding, NodeWitnesses, next_holding, suspects
+from kompakt_device_plugin.holding import NodeHolding, NodeWitnesses, next_holding, suspects
 from kompakt_device_plugin.journal import JournalEntry
 from kompakt_device_plugin.pods import NodePods
 from tests.support.device_plugin.api import pod_object
@@ -15,7 +15,7 @@ NOTHING = NodeWitnesses(listed={}, handed=(), in_vain=frozenset(), pods=(), gone
 ONE = holding(a=GPUS[:1])
 
 
-def step(before: tuple[GpuHolder, ...], seen: NodeWitnesses, *alive: str) -> Holding:
+def step(before: tuple[GpuHolder, ...], seen: NodeWitnesses, *alive: str) -> NodeHolding:
     return next_holding(before, seen, suspects(before, seen) & set(alive))
 
 
