@@ -66,15 +66,16 @@ class Queries:
         that the operator will create.
         """
         found = [pod for pod in self._ledger.pods.values() if (pod.namespace, pod.name) == (namespace, name)]
-        found = found or [pod for pod in self._expected(namespace) if pod.name == name]
+        found = found or [pod for pod in self._expected(namespace, name) if pod.name == name]
         if not found:
             raise UnknownObject(f"no pod {namespace}/{name} is known")
         case = self._case(min(found, key=lambda pod: pod.finished))
         return lambda: pods.explain(case)
 
-    def _expected(self, namespace: str) -> Iterator[PodView]:
+    def _expected(self, namespace: str, name: str) -> Iterator[PodView]:
+        """Of the few jobs that can have a pod of this name: looking through those of all that wait would hold up the verbs."""
         for job in self._jobs.views.values():
-            if job.namespace == namespace and job.expected:
+            if job.namespace == namespace and job.expected and name.startswith(f"{job.name}-"):
                 yield from (pod for pod in self._jobs.members(job) if not pod.exists)
 
     def job(self, namespace: str, name: str) -> Callable[[], JobAnswer]:
