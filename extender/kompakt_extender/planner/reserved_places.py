@@ -28,7 +28,9 @@ from kompakt_extender.views import JobView, PodView
 _LOG = logging.getLogger(__name__)
 PATIENCE_SECONDS: Final = 120.0  # since the last pod came
 PODS_DIFFER: Final = "PodsDiffer"
-_NO_PODS: Final = "its pods cannot be created now (the condition Reconciling says why); it is planned again when they can"
+_NO_PODS: Final = (
+    "its pods cannot be created now (the condition Reconciling or Stalled says why); it is planned again when they can"
+)
 
 
 class ReservedPlaces:
@@ -70,7 +72,7 @@ class ReservedPlaces:
     def _may_have(self, job: JobView, plan: PlanRecord, pods: Mapping[PodUid, PodView]) -> bool:
         """A status can be forged: no more than its pods ask for, and nothing that others have."""
         right = [seat.uid for seat in plan.pods if is_known(seat) and seat.uid in pods and len(seat.gpus) == pods[seat.uid].gpus]
-        if len(right) != len(plan.pods) or set(right) != pods.keys() or self._jobs.limits.beyond(job):
+        if not len(right) == len(plan.pods) == len(pods) or set(right) != pods.keys() or self._jobs.limits.beyond(job):
             return False
         wanted: dict[NodeName, list[GpuIndex]] = {}
         for seat in plan.pods:
@@ -95,7 +97,9 @@ class ReservedPlaces:
             return False
         created = [pod for pod in pods if pod.exists]
         if len(created) == job.workers and (other := next(filter(None, _different(job, created)), None)) is not None:
-            words = f"pod {other.name} came out otherwise than the API server had answered to a dry run; the gang is planned anew"
+            words = (
+                f"pod {other.name} is not what the API server answered to the dry run; the gang is planned again as its pods are"
+            )
             self._give_up(job, gang, PODS_DIFFER, words)
         elif len(created) == job.workers:
             self._release(job, gang, plan, created)
@@ -139,10 +143,10 @@ def _awaits_pods(job: JobView, record: Record) -> bool:
 
 
 def _different(job: JobView, pods: Iterable[PodView]) -> Iterable[PodView]:
-    """The pods that ask for something else than was expected of them."""
+    """The pods that ask for something else than was expected of them, or are not those that were: each index stands once."""
     expected = {worker_index(pod): pod for pod in expected_members(job)}
     for pod in pods:
-        one = expected.get(worker_index(pod))
+        one = expected.pop(worker_index(pod), None)
         if one is None or _asks(one, job) != _asks(pod, job):
             yield pod
 

@@ -1,5 +1,6 @@
 """Gangs without pods: their places are found and kept first, then the pods come and are released on them."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -197,6 +198,32 @@ async def test_a_new_leader_does_not_keep_what_others_have_by_now(kept: Leader) 
     assert later.jobs.states["uid-other"].places == ()
     await later.settle()
     assert told(later, "other")[0] == "Waiting"
+
+
+async def test_a_new_leader_keeps_no_more_than_the_pods_ask_for(leader: Leader) -> None:
+    """A forged plan has one of them twice, with GPUs that nobody has."""
+    leader.world.add_expected_gang("j", 2, 2)
+    await leader.settle()
+    made = leader.world.jobs["j"]
+    (node,) = made["status"]["scheduling"]["plan"]["nodes"]
+    mine = {int(index) for pod in node["pods"] for index in pod["gpus"].split(",")}
+    free = [str(index) for index in range(8) if index not in mine]
+    node["pods"].append({**node["pods"][0], "gpus": ",".join(free[:2]), "rank": 2})
+    leader.world.put("jobs", "j", made)
+    later = Leader(leader.world)
+    later.take_over()
+    assert taken(later) == 0
+
+
+async def test_two_pods_with_one_index_are_not_what_was_expected(kept: Leader) -> None:
+    kept.world.create_pods("j", 1)
+    twin = copy.deepcopy(kept.world.pods["j-worker-0-a1"])
+    twin["metadata"] |= {"name": "twin", "uid": "uid-twin"}
+    kept.world.add_pod(twin)
+    kept.see()
+    await kept.plan()
+    assert told(kept) == ("Waiting", PODS_DIFFER)
+    assert disagreements(kept) == []
 
 
 async def test_a_new_leader_keeps_no_more_than_limits_let_a_job_have(kept: Leader) -> None:
