@@ -63,28 +63,21 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
     return 100 * (model(pixels).argmax(dim=1) == labels).float().mean().item()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=14)
-    parser.add_argument("--batch-size", type=int, default=16, help="scans per process and step")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-
-    torch.set_num_threads(1)
-    torch.manual_seed(arguments.seed)
-    dist.init_process_group("gloo")
+def train(epochs: int, batch_size: int, seed: int) -> None:
+    """Trains with all other processes; rank 0 tells how it goes."""
+    torch.manual_seed(seed)
     rank = dist.get_rank()
-    train, test = digits()
-    sampler = DistributedSampler(train, seed=arguments.seed)
-    batches = DataLoader(train, batch_size=arguments.batch_size, sampler=sampler)
+    scans, test = digits()
+    sampler = DistributedSampler(scans, seed=seed)
+    batches = DataLoader(scans, batch_size=batch_size, sampler=sampler)
     model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
 
     if rank == 0:
         gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "none given")
-        print(f"{dist.get_world_size()} processes, {len(train)} scans to train on, GPUs of this pod: {gpus}", flush=True)
+        print(f"{dist.get_world_size()} processes, {len(scans)} scans to train on, GPUs of this pod: {gpus}", flush=True)
     started = time.monotonic()
-    for epoch in range(arguments.epochs):
+    for epoch in range(epochs):
         sampler.set_epoch(epoch)
         loss = train_epoch(model, batches, optimizer)
         percent = accuracy(model.module, test)
@@ -94,6 +87,18 @@ def main() -> None:
     if rank == 0:
         print(f"trained for {time.monotonic() - started:.1f} s", flush=True)
         print(f"test accuracy {percent:.2f} %", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=14)
+    parser.add_argument("--batch-size", type=int, default=16, help="scans per process and step")
+    parser.add_argument("--seed", type=int, default=0)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    train(**vars(parser.parse_args()))
+    # The model is gone: nothing but the group holds its threads, and they end here. PyTorch aborts where one of them still
+    # releases a tensor while the interpreter ends (pytorch/pytorch#190489).
     dist.destroy_process_group()
 
 

@@ -1,6 +1,7 @@
 """A small transformer whose weights FSDP2 shards over all processes learns Python's own source code byte by byte (torchrun)."""
 
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -43,8 +44,7 @@ def main() -> None:
     text = torch.frombuffer(bytearray(source), dtype=torch.uint8).to(device)
     torch.manual_seed(dist.get_rank())  # each process draws batches of its own
     for step in range(1, STEPS + 1):
-        starts = torch.randint(len(text) - LENGTH, (BATCH,))
-        batch = torch.stack([text[start : start + LENGTH + 1] for start in starts]).long()
+        batch = torch.stack([text[i : i + LENGTH + 1] for i in torch.randint(len(text) - LENGTH, (BATCH,))]).long()
         loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -53,6 +53,7 @@ def main() -> None:
         if dist.get_rank() == 0 and step % 10 == 0:
             print(f"step {step}  loss {shown.item():.4f}", flush=True)
     dist.destroy_process_group()
+    time.sleep(1)  # a Gloo thread, alive in caches of FSDP2, must not release a tensor as Python ends: pytorch/pytorch#190489
 
 
 if __name__ == "__main__":
