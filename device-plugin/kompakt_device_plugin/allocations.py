@@ -79,6 +79,7 @@ class Allocations:
         self.held = found.held
         self._devices.set_orphaned(found.orphaned)
         self._devices.keep(found.held)
+        self._journal.disown(found.ownerless)
         self._journal.end(found.over)
         self._pods.forget(found.ended)
 

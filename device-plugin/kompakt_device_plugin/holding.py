@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from kompakt_core.contract.gpu_holders import GpuHolder
 from kompakt_core.ids import GpuUuid, PodUid
-from kompakt_device_plugin.journal import JournalEntry, still_open, with_pending
+from kompakt_device_plugin.journal import JournalEntry, disowned, still_open, with_pending
 from kompakt_device_plugin.orphaned_allocations import nobodys, orphaned, predecessors, without
 from kompakt_device_plugin.pods import NodePod
 from kompakt_device_plugin.reconcile import PodKey, held_of, keep, running
@@ -39,24 +39,27 @@ class NodeHolding:
     """What follows. `taken`: the GPUs of each pod that kubelet knows; `held`: as `status.held`, with those of pods that kubelet
     does not list yet, or any more; `orphaned`: GPUs that must not be handed over, though kubelet takes them for free.
 
-    `over`: entries that the journal needs no longer. `ended`: forgotten pods whose end is known.
+    `over`: entries that the journal needs no longer; `ownerless`: those that are another pod's than they say. `ended`: forgotten
+    pods whose end is known.
     """
 
     taken: Mapping[PodKey, frozenset[GpuUuid]]
     held: Held
     orphaned: frozenset[GpuUuid]
     over: tuple[JournalEntry, ...]
+    ownerless: frozenset[JournalEntry]
     ended: frozenset[PodUid]
 
 
 @dataclass(frozen=True, slots=True)
 class _KubeletsWord:
     """What kubelet's list says: `earlier`: what it lists under a name and is of an earlier pod of that name. `vain`: what was
-    handed over and nobody has.
+    handed over and nobody has; `handed`: the journal, with no owner for what its pod cannot have been given.
     """
 
     before: Held
     vain: frozenset[JournalEntry]
+    handed: tuple[JournalEntry, ...]
     earlier: Held
     listed: Mapping[PodKey, frozenset[GpuUuid]]
     taken: Mapping[PodKey, frozenset[GpuUuid]]
@@ -76,7 +79,7 @@ def next_holding(before: Held, seen: NodeWitnesses, alive: Iterable[PodUid]) -> 
     told = _told(before, seen, alive)
     left = orphaned(_nobodys(told, seen), seen.young | alive)
     lost = frozenset(one.uuid for one in left)
-    still = still_open(seen.handed, told.listed, seen.pods)
+    still = still_open(told.handed, told.listed, seen.pods)
     pending = [entry for entry in still if entry not in told.vain]
     theirs = {one.uuid: one for one in (*told.earlier, *left)}
     listed = _with_uids(held_of(told.taken, seen.pods, seen.gone), told.before, seen.handed)
@@ -84,7 +87,8 @@ def next_holding(before: Held, seen: NodeWitnesses, alive: Iterable[PodUid]) -> 
         taken=told.taken,
         held=with_pending((*listed, *theirs.values()), pending),
         orphaned=lost,
-        over=tuple(entry for entry in seen.handed if entry not in still and lost.isdisjoint(entry.gpus)),
+        over=tuple(entry for entry in told.handed if entry not in still and lost.isdisjoint(entry.gpus)),
+        ownerless=frozenset(seen.handed) - frozenset(told.handed),
         ended=_ended(told, seen, left),
     )
 
@@ -98,7 +102,8 @@ def _told(before: Held, seen: NodeWitnesses, alive: frozenset[PodUid]) -> _Kubel
     before = tuple(one for one in before if one not in lost)
     earlier = predecessors(before, seen.handed, seen.listed, seen.pods)
     listed = without(seen.listed, earlier)
-    return _KubeletsWord(before, vain, earlier, listed, running(keep(before, listed, seen.pods), seen.pods))
+    handed, vain = disowned(seen.handed, listed, seen.pods), frozenset(disowned(vain, listed, seen.pods))
+    return _KubeletsWord(before, vain, handed, earlier, listed, running(keep(before, listed, seen.pods), seen.pods))
 
 
 def _with_uids(held: Held, before: Held, handed: Iterable[JournalEntry]) -> Held:
@@ -112,7 +117,7 @@ def _with_uids(held: Held, before: Held, handed: Iterable[JournalEntry]) -> Held
 
 
 def _nobodys(told: _KubeletsWord, seen: NodeWitnesses) -> Held:
-    return nobodys(told.before, seen.handed, told.taken, seen.pods, seen.gone)
+    return nobodys(told.before, told.handed, told.taken, seen.pods, seen.gone)
 
 
 def _ended(told: _KubeletsWord, seen: NodeWitnesses, left: Held) -> frozenset[PodUid]:

@@ -63,6 +63,18 @@ def still_open(
     return tuple(entry for entry in entries if not shown.intersection(entry.gpus) and counts(entry))
 
 
+def disowned(
+    entries: Iterable[JournalEntry], listed: Mapping[PodKey, Collection[GpuUuid]], pods: Iterable[NodePod]
+) -> tuple[JournalEntry, ...]:
+    """The entries; where kubelet lists their pod with other GPUs, that set went to another one, nobody knows whom. Pure."""
+    theirs = {pod.uid: set(listed[pod.key]) for pod in pods if pod.key in listed}
+
+    def one(entry: JournalEntry) -> JournalEntry:
+        return JournalEntry(entry.gpus) if theirs.get(entry.pod_uid, set(entry.gpus)).isdisjoint(entry.gpus) else entry
+
+    return tuple(map(one, entries))
+
+
 def with_pending(held: tuple[GpuHolder, ...], pending: Iterable[JournalEntry]) -> tuple[GpuHolder, ...]:
     """`status.held` with what was handed over but is not listed yet; each GPU stands there once. Pure."""
     known = {one.uuid for one in held}
@@ -109,6 +121,13 @@ class Journal:
             self._vain -= {entry}  # the same set for the same pod once more, by a kubelet that forgot the first time
             number = self._keep((*others, entry))
         return self._file.wait(number, WRITE_SECONDS)
+
+    def disown(self, entries: Collection[JournalEntry]) -> None:
+        """These are others' than they say."""
+        if entries:
+            with self._lock:
+                self._vain = frozenset(JournalEntry(entry.gpus) if entry in entries else entry for entry in self._vain)
+                self._keep(tuple(JournalEntry(entry.gpus) if entry in entries else entry for entry in self._entries))
 
     def end(self, over: Collection[JournalEntry]) -> None:
         """These are seen, or in vain."""

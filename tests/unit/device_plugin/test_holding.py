@@ -37,6 +37,17 @@ def test_what_kubelet_offers_again_is_held_while_its_pod_has_processes() -> None
     assert step(ONE, seen).held == ()
 
 
+def test_a_set_whose_pod_has_another_one_is_somebodys() -> None:
+    """Two pods of one size asked at the same moment and got each other's set; one of them was deleted by force at once."""
+    gone = node_pod("b", size=1)
+    other = JournalEntry(GPUS[1:2], "uid-b", "ns", "b")
+    seen = replace(NOTHING, listed=takes(a=GPUS[1:2]), handed=(ENTRY, other), pods=(A,), gone=(gone,))
+    found = step((), seen, "uid-b")
+    assert found.held == tuple(sorted(holding(a=GPUS[1:2], b=GPUS[:1])))
+    assert (found.ownerless, found.over) == ({ENTRY}, (other,))
+    assert step((), seen).held == holding(a=GPUS[1:2])
+
+
 def test_a_later_pod_of_the_same_name_tells_that_the_earlier_one_was_deleted() -> None:
     pods = NodePods(lambda: 10.0)
     earlier, later = pod_object("a", 1, uid="uid-1"), pod_object("a", 1, uid="uid-2")
