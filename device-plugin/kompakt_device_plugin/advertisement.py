@@ -59,10 +59,12 @@ def advertise(
     own: Collection[GpuUuid] = _ALL,
     cdi: CdiNames | None = None,
     isolation: Isolation | None = None,
+    resource: str = contract.RESOURCE,
+    rival: str = "",
 ) -> Advertisement:
     """A node whose description is broken, whose GPUs another plugin owns, or of whose GPUs containers can get none offers
     nothing and says why; so does one that is to be isolated and is not. `cdi`: what containers can get, None where they do
-    not get their GPUs by CDI.
+    not get their GPUs by CDI. `resource`: by which name kompakt offers them; `rival`: how another plugin of that name shows.
 
     With a broken description an earlier GPUTopology keeps its spec (its pods still hold those GPUs) and turns not ready.
     A node that has GPUs of `own` offers these only, whatever others do; elsewhere `own` means nothing. Who holds what is left
@@ -72,7 +74,7 @@ def advertise(
     mine = [gpu.uuid for gpu in graph.gpus if gpu.uuid in own] if graph else []
     if graph:
         graph = whole(only(graph, mine) if mine else graph)
-    owner = other_owner(node_reading)
+    owner = rival or other_owner(node_reading, resource)
     unnamed = lacking(graph, cdi)
     problem = _problem(reading, "" if mine else owner) or _unreachable(graph, cdi, unnamed) or _forbidden(isolation)
     if graph is None:
@@ -88,11 +90,11 @@ def advertise(
     return Advertisement(report, None if problem else graph, problem, shortage, warning)
 
 
-def other_owner(node_reading: NodeReading) -> str:
-    """By what another driver offers GPUs of this node; empty where none does."""
+def other_owner(node_reading: NodeReading, resource: str = contract.RESOURCE) -> str:
+    """By what another driver offers GPUs of this node; empty where none does. `resource` is kompakt's own."""
     capacity = (node_reading.node.get("status") or {}).get("capacity") or {}
     resources = (name for name in capacity if name in contract.OTHER_RESOURCES or name.startswith(contract.OTHER_MIG_PREFIX))
-    claimed = (name for name in sorted(resources) if str(capacity[name]) != "0")
+    claimed = (name for name in sorted(resources) if name != resource and str(capacity[name]) != "0")
     sliced = (
         f"ResourceSlice {found['metadata']['name']} of {DRA_DRIVER}"
         for found in node_reading.slices

@@ -34,6 +34,7 @@ from kompakt_device_plugin.prefer import warm
 from kompakt_device_plugin.reconcile import holders
 from kompakt_device_plugin.registration import reason_of
 from kompakt_device_plugin.report import TopologyCondition, TopologyReporter
+from kompakt_device_plugin.rivals import Rival
 from kompakt_device_plugin.source import Change, TopologySource
 from kompakt_device_plugin.watching import Watching, read_slim_pod
 from kompakt_device_plugin.writing import PodCorrector
@@ -67,10 +68,14 @@ class Agent:
         own: Collection[GpuUuid] = (),
         cdi: Callable[[str], CdiNames | None] = lambda runtime: None,
         isolation: Callable[[], Isolation | None] = lambda: None,
+        resource: str = contract.RESOURCE,
+        rival: Rival = lambda: "",
     ) -> None:
         """`own`: the GPUs that are ours on a node whose others another plugin offers. `cdi`: what containers can get by CDI
         under the runtime that the Node names, None where they do not get their GPUs so. `isolation`: what else shows them GPUs.
+        `resource`: by which name they are offered; `rival`: how another plugin of that name shows.
         """
+        self._resource, self._rival = resource, rival
         self._isolation = isolation
         self._api, self._name, self._source, self._allocations = api, node, source, allocations
         self._pods, self._devices, self._journal, self._metrics = pods, devices, journal, metrics
@@ -101,7 +106,7 @@ class Agent:
 
     def strange(self, gpus: Collection[GpuUuid]) -> None:
         """kubelet speaks of GPUs that were never offered to it; call it once for each. Never waits."""
-        told = TopologyCondition(TopologyType.READY, False, ConditionReason.UNKNOWN_GPUS, unknown(gpus))
+        told = TopologyCondition(TopologyType.READY, False, ConditionReason.UNKNOWN_GPUS, unknown(gpus, self._resource))
         log.error("%s", told.message)
         if node := self._nodes.get(self._name):
             self._events.owe(node_event(node, told))
@@ -202,7 +207,16 @@ class Agent:
         if node is None:
             return None
         node_reading = NodeReading(node, self._topologies.get(self._name), self._slices.all())
-        return advertise(node_reading, self._read(node), self._source, self._own, self.named(), self._isolation())
+        return advertise(
+            node_reading,
+            self._read(node),
+            self._source,
+            self._own,
+            self.named(),
+            self._isolation(),
+            self._resource,
+            self._rival() or self._allocations.rival(self._resource),
+        )
 
     def _prepare(self, graph: LinkGraph) -> None:
         """Works out before kubelet asks what an answer needs, once for each machine: not when its health changes. Tidying up
@@ -288,11 +302,10 @@ class Agent:
         return {"fieldSelector": f"{field}={self._name}"}
 
 
-def unknown(gpus: Collection[GpuUuid]) -> str:
+def unknown(gpus: Collection[GpuUuid], resource: str = contract.RESOURCE) -> str:
     """A sentence on ids that are not ours; kubelet's ids may be of any length and number."""
     some = ", ".join(gpu[:64] for gpu in sorted(gpus)[:8])
     more = f" and {len(gpus) - 8} more" if len(gpus) > 8 else ""
-    resource = contract.RESOURCE
     return f"kubelet offers {some}{more} as {resource}, which kompakt never offered: does another plugin serve that resource?"
 
 

@@ -14,6 +14,7 @@ from kompakt_device_plugin.orphaned_allocations import Alive
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.reconcile import PodKey, held_in
+from kompakt_device_plugin.rivals import unserved
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Allocations:
         self._resources, self._pods, self._devices, self._journal = resources, pods, devices, journal
         self._still_running = still_running
         self.held: Held | None = None
+        self.unserved: frozenset[PodKey] = frozenset()  # pods that somebody else gave GPUs to, for as long as they have them
         self._flaws: tuple[str, ...] = ()  # of the report before ours, as logged
 
     def look(
@@ -66,8 +68,18 @@ class Allocations:
         seen = self._read(pods, handed)
         unknown = suspects(before, seen)
         found = next_holding(before, seen, self._still_running.seen(unknown) if unknown else ())
+        served = (*handed, *self._journal.entries)  # what was handed over since may be listed already
+        new = unserved(found.taken, before, served, pods) if self.held is not None else ()
+        self.unserved = (self.unserved & found.taken.keys()).union(new)
         self._take(found)
         return dict(found.taken)
+
+    def rival(self, resource: str) -> str:
+        """How another plugin of the same resource shows in what pods have; empty where none does."""
+        if not self.unserved:
+            return ""
+        namespace, pod = min(self.unserved)
+        return f"{resource} too (pod {namespace}/{pod} has GPUs that kompakt did not hand out)"
 
     def _read(self, pods: tuple[NodePod, ...], handed: tuple[JournalEntry, ...]) -> NodeWitnesses:
         gone, young = tuple(one.pod for one in self._pods.gone()), self._still_running.young()

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from kompakt_client import memory
 from kompakt_client.reviews import Reviews
 from kompakt_client.transport import connect
+from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_device_plugin import health
@@ -31,6 +32,7 @@ from kompakt_device_plugin.node_lock import NodeLock
 from kompakt_device_plugin.podresources import PodResources
 from kompakt_device_plugin.pods import NodePods
 from kompakt_device_plugin.registration import SOCKETS, Registrar
+from kompakt_device_plugin.rivals import RivalSockets
 from kompakt_device_plugin.servicer import PluginServicer
 from kompakt_device_plugin.source import SOURCES, TopologySource, open_source
 
@@ -50,6 +52,7 @@ class Choices:
 
     own: frozenset[GpuUuid] = frozenset()  # ours on nodes whose other GPUs another plugin offers
     numa: bool = False  # kubelet hears of NUMA nodes
+    resource: str = contract.RESOURCE  # by which name GPUs are offered
     cdi: NodeCdi = field(default_factory=NodeCdi)
     isolation: NodeIsolation = field(default_factory=NodeIsolation)
 
@@ -64,10 +67,10 @@ class Plugin:
         self, api: PluginApi, node: NodeName, source: TopologySource, kubelet_dir: Path, choices: Choices = _DEFAULT
     ) -> None:
         self.stop, self.metrics, self.devices = threading.Event(), PluginMetrics(), Devices()
-        self._node, self._source, self.pods = node, source, NodePods()
+        self._node, self._source, self.pods = node, source, NodePods(resource=choices.resource)
         self._lock, self._journal = NodeLock(kubelet_dir / SOCKETS), Journal(kubelet_dir / SOCKETS)
         text = source.name == "text"  # there is nothing that a container could get
-        self._resources, self.still_running = PodResources(kubelet_dir), StillRunning(self.pods)
+        self._resources, self.still_running = PodResources(kubelet_dir, choices.resource), StillRunning(self.pods)
         allocations = Allocations(self._resources, self.pods, self.devices, self._journal, self.still_running)
         self.agent = Agent(
             api,
@@ -82,6 +85,8 @@ class Plugin:
             choices.own,
             NodeCdi(Cdi.NEVER) if text else choices.cdi,
             NodeIsolation() if text else choices.isolation,
+            choices.resource,
+            RivalSockets(kubelet_dir, choices.resource),
         )
         self._servicer = PluginServicer(
             self.devices,
@@ -96,7 +101,7 @@ class Plugin:
             answer=environment_only if text else RealGpus(source.minor, self.devices.place, self.agent.named),
             numa=choices.numa,
         )
-        self._registrar = Registrar(kubelet_dir, self.devices, self._servicer, self.metrics, time.monotonic)
+        self._registrar = Registrar(kubelet_dir, self.devices, self._servicer, self.metrics, time.monotonic, choices.resource)
         self._beats = [health.Heartbeat(time.monotonic)]
         self._waits_for = ANOTHER
 
@@ -208,6 +213,12 @@ def parser() -> argparse.ArgumentParser:
         default=frozenset(),
         help="UUIDs, comma-separated: on nodes that have some of them, offer these only",
     )
+    made.add_argument(
+        "--resource",
+        choices=contract.RESOURCES,
+        default=contract.RESOURCE,
+        help="by which name GPUs are offered (default: %(default)s; nvidia.com/gpu: in place of NVIDIA's device plugin)",
+    )
     made.add_argument("--skip-xids", default="", help="XIDs that leave a GPU healthy, comma-separated, beside the built-in ones")
     made.add_argument("--heed-xids", default="", help="XIDs that make a GPU unhealthy although they would be skipped")
     made.add_argument(
@@ -271,7 +282,7 @@ def main() -> None:
     except InvalidInput as error:
         sys.exit(f"kompakt-device-plugin: {error}")
     isolation = NodeIsolation(options.isolation, options.isolation_probe, options.toolkit_dir)
-    choices = Choices(options.own_gpus, options.numa_hints, NodeCdi(options.cdi), isolation)
+    choices = Choices(options.own_gpus, options.numa_hints, options.resource, NodeCdi(options.cdi), isolation)
     plugin = Plugin(api, NodeName(options.node_name), source, options.kubelet_dir, choices)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: plugin.stop.set())

@@ -14,19 +14,22 @@ from kompakt_device_plugin.reconcile import PodKey
 
 SOCKET: Final = "pod-resources/kubelet.sock"  # in kubelet's folder
 _SECONDS: Final = 3.0
+_SHARE: Final = "::"  # before the number of a share of one GPU, as NVIDIA's device plugin names shares
 
 
 class PodResources:
     """A client of one kubelet; it connects anew by itself after a restart of kubelet."""
 
-    def __init__(self, kubelet_dir: Path) -> None:
+    def __init__(self, kubelet_dir: Path, resource: str = contract.RESOURCE) -> None:
+        """`resource`: by which name kubelet gives them."""
+        self._resource = resource
         self._channel = grpc.insecure_channel(f"unix://{kubelet_dir / SOCKET}", options=[("grpc.max_reconnect_backoff_ms", 1000)])
         self._stub = pb_grpc.PodResourcesListerStub(self._channel)
 
     def taken(self) -> dict[PodKey, frozenset[GpuUuid]]:
         """The GPUs of each pod that has some, by (namespace, name). Raises grpc.RpcError where kubelet does not answer."""
         answer = self._stub.List(pb.ListPodResourcesRequest(), timeout=_SECONDS)
-        by_pod = {(pod.namespace, pod.name): frozenset(gpus_of(pod.containers)) for pod in answer.pod_resources}
+        by_pod = {(pod.namespace, pod.name): frozenset(gpus_of(pod.containers, self._resource)) for pod in answer.pod_resources}
         return {key: gpus for key, gpus in by_pod.items() if gpus}
 
     def close(self) -> None:
@@ -34,7 +37,7 @@ class PodResources:
         self._channel.close()
 
 
-def gpus_of(containers: Iterable[Any]) -> Iterable[GpuUuid]:
-    """Our device ids among those of a pod's containers; kubelet lists each id in an entry of its own, or several in one."""
-    entries = (entry for container in containers for entry in container.devices if entry.resource_name == contract.RESOURCE)
-    return (GpuUuid(uuid) for entry in entries for uuid in entry.device_ids)
+def gpus_of(containers: Iterable[Any], resource: str) -> Iterable[GpuUuid]:
+    """A resource's devices among those of a pod's containers; kubelet lists each in an entry of its own, or several in one."""
+    entries = (entry for container in containers for entry in container.devices if entry.resource_name == resource)
+    return (GpuUuid(device.partition(_SHARE)[0]) for entry in entries for device in entry.device_ids)

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -59,8 +59,8 @@ class Gone:
     seconds: float
 
 
-def read_pod(obj: Mapping[str, Any]) -> NodePod:
-    """The GPU side of a pod object as the API server sends it."""
+def read_pod(obj: Mapping[str, Any], resource: str = contract.RESOURCE) -> NodePod:
+    """The GPU side of a pod object as the API server sends it; `resource`: by which name it asks for GPUs."""
     meta, spec = obj["metadata"], obj.get("spec") or {}
     notes = meta.get("annotations") or {}
     return NodePod(
@@ -68,7 +68,7 @@ def read_pod(obj: Mapping[str, Any]) -> NodePod:
         namespace=meta["namespace"],
         name=meta["name"],
         node=NodeName(spec.get("nodeName") or ""),
-        size=sum(_gpus_of(container) for container in spec.get("containers") or []),
+        size=sum(_gpus_of(container, resource) for container in spec.get("containers") or []),
         gpus=bound_gpus.uuids(notes),
         version=int(meta.get("resourceVersion") or 0),
         created=meta.get("creationTimestamp") or "",
@@ -78,9 +78,9 @@ def read_pod(obj: Mapping[str, Any]) -> NodePod:
     )
 
 
-def _gpus_of(container: Mapping[str, Any]) -> int:
+def _gpus_of(container: Mapping[str, Any], resource: str) -> int:
     """GPUs that a container asks for; the API server demands that limits and requests of such a resource are equal."""
-    wanted = ((container.get("resources") or {}).get("limits") or {}).get(contract.RESOURCE, "0")
+    wanted = ((container.get("resources") or {}).get("limits") or {}).get(resource, "0")
     return int(wanted) if str(wanted).isdecimal() else 0
 
 
@@ -90,9 +90,9 @@ class NodePods:
     Oldest on the node is what kubelet admits first: within one list by creation, afterwards by arrival.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives monotonic seconds."""
-        self._lock, self._clock = threading.Condition(), clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, resource: str = contract.RESOURCE) -> None:
+        """`clock` gives monotonic seconds; pods ask for GPUs by the name of that resource."""
+        self._lock, self._clock, self._resource = threading.Condition(), clock, resource
         self._pods: dict[PodUid, NodePod] = {}
         self._ended: deque[PodUid] = deque(maxlen=1024)  # finished, then deleted
         self._gone: dict[PodUid, tuple[NodePod, float]] = {}  # and when
@@ -100,7 +100,7 @@ class NodePods:
 
     def replace(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """These are all pods there are; those known before keep their place."""
-        found = {pod.uid: pod for pod in map(read_pod, objects) if pod.size and pod.node}
+        found = {pod.uid: pod for pod in self._read(objects)}
         with self._lock:
             self._missed(pod for uid, pod in self._pods.items() if uid not in found)
             self._pods = {uid: pod for uid, pod in self._pods.items() if uid in found}
@@ -109,12 +109,12 @@ class NodePods:
     def add(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """These were there a moment ago, as a list beside the watch says."""
         with self._lock:
-            self._take(pod for pod in map(read_pod, objects) if pod.size and pod.node)
+            self._take(self._read(objects))
 
     def event(self, kind: str, obj: Mapping[str, Any]) -> NodePod | None:
         """One event of the watch; the pod it was about, None where that pod is none of ours."""
-        pod = read_pod(obj)
-        if not (pod.size and pod.node):
+        pod = next(self._read([obj]), None)
+        if pod is None:
             return None
         with self._lock:
             if kind == "DELETED":
@@ -160,6 +160,11 @@ class NodePods:
         """Lets everybody who waits look again."""
         with self._lock:
             self._lock.notify_all()
+
+    def _read(self, objects: Iterable[Mapping[str, Any]]) -> Iterator[NodePod]:
+        """Those of a node that ask for GPUs."""
+        found = (read_pod(obj, self._resource) for obj in objects)
+        return (pod for pod in found if pod.size and pod.node)
 
     def _succeed(self, pod: NodePod) -> None:
         """A pod of the same name that came earlier is deleted, though nobody has told so yet: names are given once at a time."""

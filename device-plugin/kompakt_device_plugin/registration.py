@@ -35,9 +35,16 @@ class Registrar:
     """`step` does what is due; it is called a few times a second."""
 
     def __init__(
-        self, kubelet_dir: Path, devices: Devices, servicer: PluginServicer, metrics: PluginMetrics, clock: Callable[[], float]
+        self,
+        kubelet_dir: Path,
+        devices: Devices,
+        servicer: PluginServicer,
+        metrics: PluginMetrics,
+        clock: Callable[[], float],
+        resource: str = contract.RESOURCE,
     ) -> None:
-        """`clock` gives monotonic seconds."""
+        """`clock` gives monotonic seconds; the devices are registered under the name of `resource`."""
+        self._resource = resource
         self._folder, self._devices, self._servicer, self._clock = kubelet_dir / SOCKETS, devices, servicer, clock
         self._server: grpc.Server | None = None
         self._socket: Path | None = None
@@ -83,13 +90,13 @@ class Registrar:
         request = pb.RegisterRequest(
             version=API,
             endpoint=self._socket.name if self._socket else "",
-            resource_name=contract.RESOURCE,
+            resource_name=self._resource,
             options=pb.DevicePluginOptions(get_preferred_allocation_available=True),
         )
         with grpc.insecure_channel(f"unix://{self._folder / KUBELET}") as channel:
             pb_grpc.RegistrationStub(channel).Register(request, timeout=_REGISTER_SECONDS)
         self._metrics.registrations.inc()
-        log.info("registered %s with kubelet as %s", contract.RESOURCE, request.endpoint)
+        log.info("registered %s with kubelet as %s", self._resource, request.endpoint)
 
     def _serve(self) -> None:
         """On a socket name never used before: two processes may serve at once during a rolling update."""

@@ -36,6 +36,9 @@ LIMITS_PLURAL: Final = "joblimits"  # not "limits", which is kubectl's short nam
 
 # device plugin, users -> kubelet, kube-scheduler, extender: the extended resource; one is one whole GPU
 RESOURCE: Final = "kompakt.dev/gpu"
+# The names that an administrator may choose for it (chart value devicePlugin.resourceName); by the second one kompakt takes the
+# place of NVIDIA's device plugin.
+RESOURCES: Final = (RESOURCE, "nvidia.com/gpu")
 # By which other drivers offer the same GPUs: NVIDIA's device plugin whole, shared and as MIG slices; and the label of its feature
 # discovery on nodes that have some.
 OTHER_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")

@@ -76,6 +76,7 @@ class Node(RuleBasedStateMachine):
         live = {"status": {"held": gpu_holders.encode(self.report)}}
         found = self.allocations.look(live, pods, handed)
         self.report = self.allocations.held or ()
+        assert not self.allocations.unserved, "all that kubelet gives was handed over here"
         self.parts.devices.hold(holders(found, pods), (pod.uid for pod in pods))
 
     @rule()
