@@ -3,6 +3,7 @@
 import logging
 from typing import Final
 
+from kompakt_core import contract
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Reason, Rejection
 from kompakt_extender import node_rules
@@ -29,9 +30,9 @@ _WITHDRAWN: Final = Rejection(Reason.WITHDRAWN)
 class Answers:
     """Answers the two verbs that only look."""
 
-    def __init__(self, ledger: GpuLedger, jobs: Jobs, weights: Weights | None = None) -> None:
-        """`weights` None: custom edges are weighed here, however long that takes."""
-        weights = weights or WeighedHere()
+    def __init__(self, ledger: GpuLedger, jobs: Jobs, weights: Weights | None = None, resource: str = contract.RESOURCE) -> None:
+        """`weights` None: custom edges are weighed here, however long that takes. `resource`: by which name pods ask for GPUs."""
+        weights, self._resource = weights or WeighedHere(), resource
         self._ledger = ledger
         self._jobs = jobs
         self.boards = Boards(ledger, weights)
@@ -41,7 +42,7 @@ class Answers:
     def _asked(self, pod: Pod) -> tuple[PodView, Request | Rejection]:
         """The pod and what it asks for. prioritize mostly follows filter, with the very same pod."""
         if self._last is None or self._last[0] is not pod:
-            self._last = pod, _read(pod)
+            self._last = pod, _read(pod, self._resource)
         return self._last[1]
 
     @property
@@ -115,6 +116,6 @@ def has_preferences(pod: Pod) -> bool:
     return bool(pod.spec.topology_spread_constraints or affinity.pod_affinity or affinity.pod_anti_affinity or nodes.preferred)
 
 
-def _read(pod: Pod) -> tuple[PodView, Request | Rejection]:
-    view = request_view(pod)
+def _read(pod: Pod, resource: str) -> tuple[PodView, Request | Rejection]:
+    view = request_view(pod, resource)
     return view, request_of(view)

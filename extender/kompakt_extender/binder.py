@@ -16,6 +16,7 @@ import msgspec
 
 from kompakt_client.errors import ApiError
 from kompakt_client.requests import Answer
+from kompakt_core import contract
 from kompakt_core.contract import bound_gpus
 from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.errors import InvalidInput, TryLater
@@ -70,7 +71,10 @@ class Binder:
         plugin_seconds: float = PLUGIN_SECONDS,
         now: Callable[[], datetime] = utc_now,
         note: Callable[[PodView, Request, NodeState, Grant], None] = _not_noted,
+        resource: str = contract.RESOURCE,
     ) -> None:
+        """`resource`: by which name pods ask for GPUs."""
+        self._resource = resource
         self._writer = writer
         self._ledger = ledger
         self._metrics = metrics
@@ -221,7 +225,7 @@ class Binder:
             raise BindRejected(Rejection(Reason.POD_GONE))
         if not answer.ok:
             raise TryLater(answer.message, 1.0)
-        pod = pod_view(msgspec.json.decode(answer.body, type=Pod))
+        pod = pod_view(msgspec.json.decode(answer.body, type=Pod), self._resource)
         if pod.uid != args.uid:
             raise BindRejected(Rejection(Reason.POD_REPLACED))
         return pod

@@ -46,8 +46,11 @@ class LeaderGate:
         metrics: ExtenderMetrics,
         levels: Mapping[Level, str],
         policy: ClusterPolicy = DEFAULT,
+        resource: str = contract.RESOURCE,
     ) -> None:
+        """`resource`: by which name GPUs are offered and asked for."""
         self._api = api
+        self._resource = resource
         self._namespace = namespace
         self._identity = identity
         self._metrics = metrics
@@ -134,6 +137,7 @@ class LeaderGate:
             self._policy,
             weights=self._weights,
             left=self._restored,
+            resource=self._resource,
         )
 
     def _turned(self, active: bool) -> tuple[int, str]:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from kompakt_client import memory
 from kompakt_client.transport import ApiClient
@@ -41,6 +41,7 @@ SILENT_SECONDS = 150.0
 STALLED_SECONDS = 30.0
 _LOG = logging.getLogger(__name__)
 _KOMPAKT = f"/apis/{contract.API_VERSION}"
+_View = TypeVar("_View")
 
 
 class LeaderSession:
@@ -56,37 +57,45 @@ class LeaderSession:
         *,
         weights: Weights | None = None,
         left: Callable[[str], None] | None = None,
+        resource: str = contract.RESOURCE,
     ) -> None:
-        """`left` is told why nothing known here can be trusted any more, should it come to that."""
+        """`left` is told why nothing known here can be trusted any more, should it come to that. `resource`: by which name GPUs
+        are offered and asked for.
+        """
         self._metrics, self._left = metrics, left
         self.ledger, self.jobs = GpuLedger(), Jobs()
-        self.answers = Answers(self.ledger, self.jobs, weights)
+        self.answers = Answers(self.ledger, self.jobs, weights, resource)
         writer = Writer(api, may_write)
         self.retries = Retries(self.answers, self.ledger, writer, utc_now, may_write=may_write)
-        releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod))
+        releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod), resource=resource)
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy, may_decide=may_write)
         decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics, weights)
-        self.queries = Queries(self.ledger, self.jobs, decisions, utc_now, weights)
-        self.binder = Binder(writer, self.ledger, metrics, self.jobs.released, self.answers.patterns, note=decisions.note)
+        self.queries = Queries(self.ledger, self.jobs, decisions, utc_now, weights, resource)
+        self.binder = Binder(
+            writer, self.ledger, metrics, self.jobs.released, self.answers.patterns, note=decisions.note, resource=resource
+        )
         handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
-        self._watchers = self._watch(api, handlers)
+        self._watchers = self._watch(api, handlers, resource)
         self._missing = {watcher.name for watcher in self._watchers}
         self.readers: list[Thread] = []  # they refer to all that is known here until they have ended
 
-    def _watch(self, api: ApiClient, handlers: EventHandlers) -> list[Watcher[Any]]:
+    def _watch(self, api: ApiClient, handlers: EventHandlers, resource: str) -> list[Watcher[Any]]:
         topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
         jobs = f"{_KOMPAKT}/{contract.JOB_PLURAL}"
         limits = f"{_KOMPAKT}/{contract.LIMITS_PLURAL}"
         reader = TopologyReader()
 
-        def watcher(resource: Resource[Any], sink: KeyedSink[Any]) -> Watcher[Any]:
-            return Watcher(api, resource, sink, self._listed, self._left)
+        def watcher(what: Resource[Any], sink: KeyedSink[Any]) -> Watcher[Any]:
+            return Watcher(api, what, sink, self._listed, self._left)
+
+        def read(reader: Callable[[bytes, str], _View]) -> Callable[[bytes], _View]:
+            return lambda raw: reader(raw, resource)
 
         return [
-            watcher(Resource("pods", "/api/v1/pods", read_pod_or_holding), handlers.pods()),
-            watcher(Resource("nodes", "/api/v1/nodes", read_node, by_name=True), handlers.nodes()),
+            watcher(Resource("pods", "/api/v1/pods", read(read_pod_or_holding)), handlers.pods()),
+            watcher(Resource("nodes", "/api/v1/nodes", read(read_node), by_name=True), handlers.nodes()),
             watcher(Resource("gputopologies", topologies, reader, by_name=True), handlers.topologies(reader.forget)),
-            watcher(Resource("trainingjobs", jobs, read_job), handlers.training_jobs()),
+            watcher(Resource("trainingjobs", jobs, read(read_job)), handlers.training_jobs()),
             watcher(Resource("joblimits", limits, read_limits, by_name=True), handlers.limits()),
             watcher(Resource("namespaces", "/api/v1/namespaces", read_namespace, by_name=True), handlers.namespaces()),
         ]

@@ -64,6 +64,7 @@ class Settings:
     reserved_seconds: int
     bare_pods: bool
     plain_metrics: bool
+    resource: str
 
 
 class VerbServer(uvicorn.Server):
@@ -104,6 +105,12 @@ def parser() -> argparse.ArgumentParser:
         help="whether /metrics answers without a token whose account may get it (default: false)",
     )
     made.add_argument("--scheduler-port", type=_port, default=PORT, help="secure port of the kube-scheduler beside us")
+    made.add_argument(
+        "--resource",
+        default=contract.RESOURCE,
+        choices=contract.RESOURCES,
+        help="by which name GPUs are offered and asked for (default: %(default)s)",
+    )
     made.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
     made.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
     _add_waiting(made)
@@ -250,7 +257,7 @@ async def serve(settings: Settings) -> None:
         settings.bare_pods,
     )
     api = connect(settings.kubeconfig, "kompakt-extender")
-    gate = LeaderGate(api, settings.namespace, settings.identity, metrics, levels, policy)
+    gate = LeaderGate(api, settings.namespace, settings.identity, metrics, levels, policy, settings.resource)
     guard = AccessGuard(Reviews(api), plain_metrics=settings.plain_metrics)
     beside = SchedulerProbe(settings.scheduler_port, unverified())
     verbs, health = server(verbs_app(gate, metrics)), server(health_app(gate, metrics, guard, beside))

@@ -23,12 +23,13 @@ _POD = msgspec.json.Decoder(Pod)
 _NODE = msgspec.json.Decoder(NodeObject)
 
 
-def pod_view(pod: Pod) -> PodView:
-    """The projection of a pod; requests that make no sense, or are too large to be read, end up in `problem`.
+def pod_view(pod: Pod, resource: str = contract.RESOURCE) -> PodView:
+    """The projection of a pod; requests that make no sense, or are too large to be read, end up in `problem`. `resource`: by
+    which name GPUs are asked for, here and below.
 
     Whoever may create pods may write a megabyte into each: what is not asked of us is not kept.
     """
-    gpus, problem = _gpus(pod)
+    gpus, problem = _gpus(pod, resource)
     meta = pod.metadata
     if gpus or job_uid(meta):
         return _asking(pod, gpus, problem)
@@ -88,9 +89,9 @@ def _gates(spec: PodSpec) -> tuple[str, ...]:
     return (*(name for name in names[MOST_GATES:] if name == contract.GATE), *names[:MOST_GATES])
 
 
-def request_view(pod: Pod) -> PodView:
+def request_view(pod: Pod, resource: str = contract.RESOURCE) -> PodView:
     """Of a pod only what filter and prioritize look at: who asks for how many GPUs, and how."""
-    gpus, problem = _gpus(pod)
+    gpus, problem = _gpus(pod, resource)
     meta = pod.metadata
     annotations = _own(meta.annotations, ANNOTATIONS)
     return PodView(
@@ -112,7 +113,7 @@ def _grace(spec: PodSpec) -> int:
     return DEFAULT_GRACE_SECONDS if found is None else found
 
 
-def node_view(node: NodeObject) -> NodeView:
+def node_view(node: NodeObject, resource: str = contract.RESOURCE) -> NodeView:
     """The projection of a node."""
     allocatable = node.status.allocatable or {}
     ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())
@@ -126,7 +127,7 @@ def node_view(node: NodeObject) -> NodeView:
         cpu_millis=millis(allocatable.get("cpu", 0)),
         memory_bytes=whole(allocatable.get("memory", 0)),
         pods=whole(allocatable.get("pods", 0)),
-        gpus=count(allocatable.get(contract.RESOURCE, 0)),
+        gpus=count(allocatable.get(resource, 0)),
     )
 
 
@@ -145,10 +146,10 @@ def _own(texts: Mapping[str, str] | None, keys: Collection[str]) -> Mapping[str,
     return {key: texts[key] for key in keys if key in texts} or NOTHING if texts else NOTHING
 
 
-def _gpus(pod: Pod) -> tuple[int, str]:
+def _gpus(pod: Pod, resource: str) -> tuple[int, str]:
     try:
-        amounts = [_gpu_request(c) for c in pod.spec.containers or ()]
-        early = [_gpu_request(c) for c in pod.spec.init_containers or ()]
+        amounts = [_gpu_request(c, resource) for c in pod.spec.containers or ()]
+        early = [_gpu_request(c, resource) for c in pod.spec.init_containers or ()]
     except InvalidInput as error:
         return 1, str(error)
     total = sum(amounts)
@@ -159,11 +160,11 @@ def _gpus(pod: Pod) -> tuple[int, str]:
     return total, ""
 
 
-def _gpu_request(container: Container) -> int:
+def _gpu_request(container: Container, resource: str) -> int:
     resources = container.resources or Resources()
     for side in (resources.requests, resources.limits):
-        if side and contract.RESOURCE in side:
-            return count(side[contract.RESOURCE])
+        if side and resource in side:
+            return count(side[resource])
     return 0
 
 
@@ -199,23 +200,23 @@ def _effective(pod: Pod, resource: str, read: Callable[[str | float], int]) -> i
     return max(peak, sidecars + sum(map(of, pod.spec.containers or ())))
 
 
-def expected_view(raw: bytes, job_uid: str, namespace: str) -> PodView:
+def expected_view(raw: bytes, job_uid: str, namespace: str, resource: str = contract.RESOURCE) -> PodView:
     """A pod that does not exist yet, as its job's status tells of it.
 
     Raises:
         msgspec.MsgspecError: the operator never writes this.
     """
     pod = _POD.decode(raw)
-    found = _asking(pod, *_gpus(pod))
+    found = _asking(pod, *_gpus(pod, resource))
     node_rules.read(found.rules)
     return msgspec.structs.replace(found, namespace=namespace, job_uid=job_uid, node=None, phase="", exists=False)
 
 
-def read_pod(raw: bytes) -> PodView:
+def read_pod(raw: bytes, resource: str = contract.RESOURCE) -> PodView:
     """A pod's JSON."""
-    return pod_view(_POD.decode(raw))
+    return pod_view(_POD.decode(raw), resource)
 
 
-def read_node(raw: bytes) -> NodeView:
+def read_node(raw: bytes, resource: str = contract.RESOURCE) -> NodeView:
     """A node's JSON."""
-    return node_view(_NODE.decode(raw))
+    return node_view(_NODE.decode(raw), resource)

@@ -28,12 +28,12 @@ _JOB = msgspec.json.Decoder(JobObject)
 _EXPECTED = msgspec.json.Decoder(ExpectedPodsObject | None)
 
 
-def read_job(raw: bytes) -> JobView:
-    """A TrainingJob's JSON."""
-    return job_view(_JOB.decode(raw))
+def read_job(raw: bytes, resource: str = contract.RESOURCE) -> JobView:
+    """A TrainingJob's JSON; its expected pods ask for GPUs by the name `resource`."""
+    return job_view(_JOB.decode(raw), resource)
 
 
-def job_view(job: JobObject) -> JobView:
+def job_view(job: JobObject, resource: str = contract.RESOURCE) -> JobView:
     """The projection of a TrainingJob."""
     conditions = {c.type: c for c in job.status.conditions or ()}
     placed, running = conditions.get(Type.PLACED), conditions.get(Type.RUNNING)
@@ -63,18 +63,18 @@ def job_view(job: JobObject) -> JobView:
         min_runtime_seconds=_preemption(job.spec.run_policy).min_runtime_seconds,
         remaining_s=_remaining(job),
         asked=_asked(job.spec, consolidation),
-        expected=_expected(job),
+        expected=_expected(job, resource),
     )
 
 
-def _expected(job: JobObject) -> tuple[ExpectedRole, ...]:
+def _expected(job: JobObject, resource: str) -> tuple[ExpectedRole, ...]:
     """Of this attempt, or nothing: also where somebody else wrote what cannot be read."""
     meta, roles = job.metadata, {role.name: role.replicas for role in job.spec.roles}
     try:
         found = _EXPECTED.decode(job.status.expected_pods)
         if found is None or found.attempt != (job.status.attempt or 0) or [role.name for role in found.roles] != [*roles]:
             return ()
-        pods = [(role.name, expected_view(role.pod, meta.uid, meta.namespace)) for role in found.roles]
+        pods = [(role.name, expected_view(role.pod, meta.uid, meta.namespace, resource)) for role in found.roles]
     except msgspec.MsgspecError:
         return ()
     return tuple(ExpectedRole(name, roles[name], pod) for name, pod in pods)

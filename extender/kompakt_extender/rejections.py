@@ -42,7 +42,7 @@ TEXTS: Final[Mapping[Reason, str]] = {
     Reason.UNKNOWN_NODE: "node(s) are not known to the extender yet",
     Reason.NO_PLAN: "the pod belongs to a TrainingJob but has no plan: only the planner may remove its scheduling gate",
     Reason.WITHDRAWN: "the plan of this pod's gang was withdrawn",
-    Reason.NO_GPUS: f"the pod asks for no {contract.RESOURCE}",
+    Reason.NO_GPUS: f"the pod asks for no {contract.RESOURCE}, or what devicePlugin.resourceName names in its place",
     Reason.INVALID_REQUEST: "{detail}",
     Reason.BEYOND_LIMITS: "{detail}",
     Reason.BOUND_ELSEWHERE: "the pod is bound to {detail} already",

@@ -60,8 +60,10 @@ class ReleaseWriter:
         *,
         pause: Pause = asyncio.sleep,
         steady: Callable[[], float] = time.monotonic,
+        resource: str = contract.RESOURCE,
     ) -> None:
-        """`steady` counts seconds by a clock that nobody sets."""
+        """`steady` counts seconds by a clock that nobody sets. `resource`: by which name pods ask for GPUs."""
+        self._resource = resource
         self._writer = writer
         self._steady = steady
         self._events = PodEvents(writer)
@@ -171,7 +173,7 @@ class ReleaseWriter:
             await self._pause(min(error.seconds, LONGEST_PAUSE))
             return
         if answer.ok:
-            self._seen(pod_view(msgspec.json.decode(answer.body, type=Pod)))
+            self._seen(pod_view(msgspec.json.decode(answer.body, type=Pod), self._resource))
         else:
             _LOG.warning("release of %s/%s refused: %s", pod.namespace, pod.name, answer.message)
             await self._pause(0.2)  # the watch will show why; do not ask again at once

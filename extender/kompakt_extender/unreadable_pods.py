@@ -14,7 +14,6 @@ from kompakt_extender.project import ANNOTATIONS, job_uid, node_name, read_pod
 from kompakt_extender.views import PodView
 
 _LOG = logging.getLogger(__name__)
-_ASKING = contract.RESOURCE.encode()
 _T = TypeVar("_T")
 
 
@@ -48,16 +47,16 @@ _TEXTS = msgspec.json.Decoder(Texts | None)
 _OWNERS = msgspec.json.Decoder(list[dict[str, Any]] | None)
 
 
-def read_pod_or_holding(raw: bytes) -> PodView:
+def read_pod_or_holding(raw: bytes, resource: str = contract.RESOURCE) -> PodView:
     """A pod's JSON; of one that cannot be read and is bound, what it holds of its node.
 
     Raises:
         InvalidInput, ValueError, msgspec.DecodeError: it cannot be read, and is on no node.
     """
     try:
-        return read_pod(raw)
+        return read_pod(raw, resource)
     except (InvalidInput, ValueError, msgspec.DecodeError) as error:
-        found = _holding(raw, str(error))
+        found = _holding(raw, resource, str(error))
         if found is None:
             raise
         place = f"{found.namespace}/{found.name}"
@@ -65,7 +64,7 @@ def read_pod_or_holding(raw: bytes) -> PodView:
         return found
 
 
-def _holding(raw: bytes, problem: str) -> PodView | None:
+def _holding(raw: bytes, resource: str, problem: str) -> PodView | None:
     """The GPUs written on it. Where none can be read, one unknown one: then its node is given to nobody until its device plugin
     reports what the pod holds.
     """
@@ -81,7 +80,7 @@ def _holding(raw: bytes, problem: str) -> PodView | None:
         meta.name,
         node_name(pod.spec.node_name),
         phase=pod.status.phase,
-        gpus=max(1, len(written)) if written or _ASKING in raw else 0,
+        gpus=max(1, len(written)) if written or resource.encode() in raw else 0,
         problem=problem,
         job_uid=job_uid(meta),
         labels={key: text for key, text in (meta.labels or {}).items() if key in contract.WORKER_LABELS},

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -24,6 +25,7 @@ class OperatorConfig:
     `keep_nodes`: workers tell autoscalers to leave their nodes alone. `plain_metrics`: figures are for whoever reaches the port.
     `planner_patience`: how many seconds a job without pods waits for the planner's first answer; 0: pods are created at once.
     `watch_patience`: how many seconds a watch may take to show what the API server has. `runtime_pull_secrets`: names.
+    `resource`: by which name workers ask for GPUs.
     """
 
     runtime_image: str
@@ -39,6 +41,7 @@ class OperatorConfig:
     watch_patience: int = 180
     log_level: str = "INFO"
     runtime_pull_secrets: tuple[str, ...] = ()
+    resource: str = contract.RESOURCE
 
 
 def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> OperatorConfig:
@@ -68,6 +71,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
     for flag in ("keep_nodes", "plain_metrics"):
         if getattr(given, flag) not in ("true", "false"):
             raise InvalidInput(f"--{flag.replace('_', '-')}: true or false; got {getattr(given, flag)!r}")
+    if given.resource not in contract.RESOURCES:
+        raise InvalidInput(f"--resource: one of {', '.join(contract.RESOURCES)}; got {given.resource!r}")
     if given.log_level not in LEVELS:
         raise InvalidInput(f"--log-level: one of {', '.join(LEVELS)}; got {given.log_level!r}")
     return OperatorConfig(
@@ -84,6 +89,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         watch_patience=int(given.watch_patience),
         log_level=given.log_level,
         runtime_pull_secrets=secrets,
+        resource=given.resource,
     )
 
 
@@ -110,6 +116,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "30",
         "seconds until the pods of a job are created though the planner has not said anything of it; 0: they are created at once",
     )
+    flag("--resource", contract.RESOURCE, "by which name workers ask for GPUs: the one that the device plugin registers")
     flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
     return made

@@ -110,7 +110,7 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
             return
         pulse.listed = True
         scraper, announcer = Scraper(queue, config.progress_seconds), EventAnnouncer(api, config.identity)
-        told = config.runtime_image, config.keep_nodes, config.runtime_pull_secrets, config.planner_patience
+        told = config.runtime_image, config.keep_nodes, config.runtime_pull_secrets, config.planner_patience, config.resource
         reconciler = Reconciler(api, observed, queue, scraper, announcer, *told)
         workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
         registry = watching.registry_for(config, observed, reconciler.notice)

@@ -63,7 +63,10 @@ class Performer:
         job: TrainingJob,
         keeps_node: bool = True,
         pull_secrets: Sequence[str] = (),
+        resource: str = contract.RESOURCE,
     ) -> None:
+        """`resource`: by which name workers ask for GPUs."""
+        self._resource = resource
         self._api, self._image, self._job, self._keeps_node = api, image, job, keeps_node
         self._pull_secrets, self._secrets_of = pull_secrets, dict[str, References]()  # by role
         self._labels = (obj["metadata"].get("labels") or {}) if isinstance(obj.get("metadata"), dict) else {}
@@ -106,7 +109,7 @@ class Performer:
             quotas = (await self._api.get(path, resourceVersion="0")).get("items") or ()
         except Rejected:
             return
-        words = quota.exceeded(quotas, quota.needed(self._role(role).gpus_per_replica for role in roles))
+        words = quota.exceeded(quotas, quota.needed((self._role(role).gpus_per_replica for role in roles), self._resource))
         if words:
             raise NotMade(403, "Forbidden", words)
 
@@ -206,4 +209,5 @@ class Performer:
             batch=batch,
             gradients=gradients,
             pull_secrets=self._secrets_of.get(role.name, ()),
+            resource=self._resource,
         )

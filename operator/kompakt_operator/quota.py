@@ -12,13 +12,12 @@ from kompakt_core.job.quantity import parse_amount
 
 Object = Mapping[str, Any]
 PODS: Final = ("pods", "count/pods")
-GPUS: Final = f"requests.{contract.RESOURCE}"
 
 
-def needed(gpus: Iterable[int]) -> dict[str, int]:
-    """What pods with so many GPUs count for."""
+def needed(gpus: Iterable[int], resource: str = contract.RESOURCE) -> dict[str, int]:
+    """What pods with so many GPUs of that resource count for."""
     each = list(gpus)
-    return {**dict.fromkeys(PODS, len(each)), GPUS: sum(each)}
+    return {**dict.fromkeys(PODS, len(each)), f"requests.{resource}": sum(each)}
 
 
 def exceeded(quotas: Iterable[Object], wanted: Mapping[str, int]) -> str:

@@ -53,8 +53,10 @@ class Reconciler:
         keeps_node: bool = True,
         pull_secrets: Sequence[str] = (),
         planner_patience: float = 0.0,
+        resource: str = contract.RESOURCE,
     ) -> None:
-        """`planner_patience`: see core's places_first."""
+        """`planner_patience`: see core's places_first. `resource`: by which name workers ask for GPUs."""
+        self._resource = resource
         self._api, self._observed, self._queue, self._scraper, self._image = api, observed, queue, scraper, image
         self._announcer, self._keeps_node, self._pull_secrets = announcer, keeps_node, pull_secrets
         self._planner_patience = planner_patience
@@ -113,7 +115,7 @@ class Reconciler:
 
     async def _act(self, key: Key, obj: Object, job: TrainingJob) -> bool:
         status = self._status(key, obj)
-        performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets)
+        performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets, self._resource)
         problem, skipped = _template_problem(job)
         wanted = await self._decided(job, status, skipped)
         try:

@@ -89,19 +89,21 @@ def pod(
     batch: Batch | None = None,
     gradients: ActivationGradients | None = None,
     pull_secrets: Sequence[Mapping[str, Any]] = (),
+    resource: str = contract.RESOURCE,
 ) -> Object:
     """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime.
 
     `keeps_node`: autoscalers are told to leave its node alone, unless the template tells them otherwise. `batch`: what it is
     told where batches are raised; `gradients`: what of gradients of activations. `pull_secrets`: all that a pod with the runtime
-    names, if any.
+    names, if any. `resource`: by which name it asks for GPUs.
     """
     spec = copy.deepcopy(dict(role.template["spec"]))
     hooked = has_runtime(job, role)
     port = hooked and injection.serves(job, role)
     shared = environment.common(job, attempt, batch)
     runtime = injection.environment(job, port=port, batch=batch, gradients=gradients) if hooked else []
-    spec["containers"] = [_container(job, role, container, shared, runtime, port) for container in spec["containers"]]
+    containers = [_with_gpus(container, role, resource) for container in spec["containers"]]
+    spec["containers"] = [_container(job, role, container, shared, runtime, port) for container in containers]
     spec["initContainers"] = [_helper(container, shared) for container in spec.get("initContainers") or ()]
     if hooked:
         spec["initContainers"].insert(0, injection.init_container(image))
@@ -174,18 +176,24 @@ def _gpu_container(role: Role) -> Object:
 
 
 def _container(job: TrainingJob, role: Role, container: Object, shared: Variables, runtime: Variables, port: bool) -> Object:
-    """One of the template's containers; only the GPU container gets GPUs and, if the `runtime` has settings, the hook."""
+    """One of the template's containers; only the GPU container sees GPUs and gets, if the `runtime` has settings, the hook."""
     if not role.gpus_per_replica or container["name"] != _gpu_container(role)["name"]:
         return _helper(container, shared)
-    resources = dict(container.get("resources") or {})
-    for part in ("limits", "requests"):
-        resources[part] = {**(resources.get(part) or {}), contract.RESOURCE: str(role.gpus_per_replica)}
-    container = {**container, "resources": resources}
     if runtime:
         path = container.get("terminationMessagePath")
         runtime = runtime + ([environment.value(contract.ENV_TERMINATION_LOG, path)] if path else [])
         container = _hooked(container, port)
     return {**container, "env": environment.added(container, shared + environment.training(job, role) + runtime)}
+
+
+def _with_gpus(container: Object, role: Role, resource: str) -> Object:
+    """One of the template's containers; the GPU container asks for the role's GPUs."""
+    if not role.gpus_per_replica or container["name"] != _gpu_container(role)["name"]:
+        return container
+    resources = dict(container.get("resources") or {})
+    for part in ("limits", "requests"):
+        resources[part] = {**(resources.get(part) or {}), resource: str(role.gpus_per_replica)}
+    return {**container, "resources": resources}
 
 
 def _helper(container: Object, shared: Variables) -> Object:

@@ -10,7 +10,7 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
 from kompakt_core.placement.choose import edges_rejection, runner_up
 from kompakt_core.placement.gang_placement import ideal_value
-from kompakt_core.placement.model import Gang, GpuRequest, NodeState, PlacementPolicy, Snapshot
+from kompakt_core.placement.model import Gang, GpuRequest, NodeState, PlacementPolicy, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender.custom_patterns import NOT_IN_TIME, Weights
 from kompakt_extender.decide import Request, Weight
@@ -19,6 +19,7 @@ from kompakt_extender.explain.survey import asked_of, survey
 from kompakt_extender.gangs import worker_of
 from kompakt_extender.placement_annotations import gpu_request_of
 from kompakt_extender.placement_history import PlacementRecord
+from kompakt_extender.rejections import TEXTS
 from kompakt_extender.views import JobView, PodView
 
 _WHOLE_GANG = "the planner placed the whole gang at once; it compared gangs of nodes, not nodes for this pod"
@@ -80,7 +81,7 @@ def _gpu_request(case: PodExplanation) -> tuple[GpuRequest | None, str]:
     if pod.problem:
         return None, pod.problem
     if not pod.gpus:
-        return None, "" if pod.job_uid else f"the pod asks for no {contract.RESOURCE}: kompakt has no part in where it runs"
+        return None, "" if pod.job_uid else f"{TEXTS[Reason.NO_GPUS]}: kompakt has no part in where it runs"
     try:
         return gpu_request_of(pod.annotations, same_numa_node=bool(case.job and case.job.same_numa_node)), ""
     except InvalidInput as error:

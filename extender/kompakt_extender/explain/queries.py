@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
+from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Gang
@@ -31,8 +32,10 @@ class Queries:
         decisions: PlacementHistory,
         now: Callable[[], datetime],
         weights: Weights | None = None,
+        resource: str = contract.RESOURCE,
     ) -> None:
-        self._weights = weights or WeighedHere()
+        """`resource`: by which name pods ask for GPUs."""
+        self._weights, self._resource = weights or WeighedHere(), resource
         self._ledger = ledger
         self._jobs = jobs
         self._decisions = decisions
@@ -57,7 +60,7 @@ class Queries:
 
     def what_if(self, body: WhatIf) -> Callable[[], WhatIfAnswer]:
         """Which nodes could take a request; raises InvalidInput."""
-        worker, gpu_request = what_if.read(body)
+        worker, gpu_request = what_if.read(body, self._resource)
         snapshot = self._ledger.snapshot()
         return lambda: what_if.answer(snapshot, worker, gpu_request, body.limit)
 

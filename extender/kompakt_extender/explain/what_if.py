@@ -30,8 +30,8 @@ _ANNOTATIONS: Final = {
 }
 
 
-def read(body: WhatIf) -> tuple[Worker, GpuRequest]:
-    """The pod that is asked about and how its GPUs are to be chosen.
+def read(body: WhatIf, resource: str = contract.RESOURCE) -> tuple[Worker, GpuRequest]:
+    """The pod that is asked about and how its GPUs are to be chosen; manifests ask for GPUs by the name `resource`.
 
     Raises:
         InvalidInput: neither or both of `gpus` and `pod`, a word that is not known, a pod that could never be served.
@@ -39,18 +39,18 @@ def read(body: WhatIf) -> tuple[Worker, GpuRequest]:
     if (body.gpus is None) == (body.pod is None):
         raise InvalidInput("give either gpus (a number, with pattern and the like) or pod (a manifest)")
     if body.pod is not None:
-        return _of_pod(body, body.pod)
+        return _of_pod(body, body.pod, resource)
     notes = {annotation: value for field, annotation in _ANNOTATIONS.items() if (value := getattr(body, field)) is not None}
     assert body.gpus is not None
     worker = Worker(index=0, pod="what-if", uid=PodUid(""), gpus=body.gpus)
     return worker, gpu_request_of(notes, same_numa_node=body.same_numa_node)
 
 
-def _of_pod(body: WhatIf, manifest: dict[str, Any]) -> tuple[Worker, GpuRequest]:
+def _of_pod(body: WhatIf, manifest: dict[str, Any], resource: str) -> tuple[Worker, GpuRequest]:
     if given := sorted(body.model_fields_set - {"pod", "limit"}):
         raise InvalidInput(f"{', '.join(given)}: with a pod these stand in its annotations and requests")
     try:
-        pod = pod_view(_waiting(_POD.decode(msgspec.json.encode(manifest))))
+        pod = pod_view(_waiting(_POD.decode(msgspec.json.encode(manifest))), resource)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"pod: not a pod's manifest: {error}") from error
     if pod.problem:
