@@ -33,37 +33,43 @@ CURES: Final[Mapping[str, str]] = {
 
 def other_plugins(reading: ClusterReading) -> Iterator[Finding]:
     """Two plugins must not hand out one GPU."""
-    shared = [one for one in readable(reading.nodes) if _offered(one) and _others(one)]
+    ours = resource(reading)
+    shared = [one for one in readable(reading.nodes) if _offers(one, ours) and _others(one, ours)]
     conditions = {one["metadata"]["name"]: _conditions(one) for one in readable(reading.topologies)}
     meant = [_name(one) for one in shared if _own_only(conditions.get(_name(one), {}))]
     clash = [one for one in shared if _name(one) not in meant]
     told = [name for name, found in conditions.items() if TopologyType.CONFLICT in found and found[TopologyType.CONFLICT].true]
     names = sorted({*map(_name, clash), *told})
     if names:
-        said = f"another driver offers GPUs of nodes that are kompakt's: {some(names)}{_by(clash)}"
+        said = f"another driver offers GPUs of nodes that are kompakt's: {some(names)}{_by(clash, ours)}"
         yield problem("other device plugins", said, CURES[ConditionReason.CONFLICT])
     elif running := sorted(_foreign(reading)):
-        said = f"{some(running)} runs on nodes with {contract.RESOURCE}, and offers nothing there yet"
+        said = f"{some(running)} runs on nodes with {ours}, and offers nothing there yet"
         yield warning("other device plugins", said, CURES[ConditionReason.CONFLICT])
     else:
         beside = f"; {some(meant)} share GPUs by devicePlugin.ownGPUs" if meant else ""
         yield ok("other device plugins", f"no GPU is offered twice{beside}")
 
 
-def _by(nodes: list[Item]) -> str:
-    resources = sorted({name for node in nodes for name in _others(node)})
-    return f" ({', '.join(resources)} beside {contract.RESOURCE})" if resources else ""
+def _by(nodes: list[Item], ours: str) -> str:
+    resources = sorted({name for node in nodes for name in _others(node, ours)})
+    return f" ({', '.join(resources)} beside {ours})" if resources else ""
 
 
-def _offered(node: Item) -> int:
-    """GPUs that kompakt's plugin offers there, or did: kubelet keeps a resource with 0 when its plugin goes."""
-    return contract.RESOURCE in _capacity(node)
+def resource(reading: ClusterReading) -> str:
+    """By which name kompakt offers GPUs there; its default where the device plugin may not be looked at."""
+    return _option(reading, "--resource=") or contract.RESOURCE
 
 
-def _others(node: Item) -> list[str]:
+def _offers(node: Item, ours: str) -> bool:
+    """Whether kompakt's plugin offers GPUs there, or did: kubelet keeps a resource with 0 when its plugin goes."""
+    return ours in _capacity(node)
+
+
+def _others(node: Item, ours: str) -> list[str]:
     capacity = _capacity(node)
-    ours = (name for name in capacity if name in contract.OTHER_RESOURCES or name.startswith(contract.OTHER_MIG_PREFIX))
-    return [name for name in ours if str(capacity[name]) != "0"]
+    known = (name for name in capacity if name in contract.OTHER_RESOURCES or name.startswith(contract.OTHER_MIG_PREFIX))
+    return [name for name in known if name != ours and str(capacity[name]) != "0"]
 
 
 def _own_only(conditions: Mapping[str, Any]) -> bool:
@@ -72,7 +78,7 @@ def _own_only(conditions: Mapping[str, Any]) -> bool:
 
 def _foreign(reading: ClusterReading) -> Iterator[str]:
     """DaemonSets of NVIDIA's device plugin with a pod on a node of ours."""
-    ours = {_name(one) for one in readable(reading.nodes) if _offered(one)}
+    ours = {_name(one) for one in readable(reading.nodes) if _offers(one, resource(reading))}
     sets = {one["metadata"]["uid"]: one for one in readable(reading.daemonsets) if _is_nvidias(one)}
     for pod in readable(reading.pods):
         owners = {one["uid"] for one in pod["metadata"].get("ownerReferences") or ()}
@@ -133,8 +139,8 @@ def _option(reading: ClusterReading, option: str) -> str:
 
 def gpu_nodes(reading: ClusterReading) -> Iterator[Finding]:
     """Nodes with GPUs on which no plugin of kompakt speaks."""
-    nodes = readable(reading.nodes)
-    silent = sorted(_name(one) for one in nodes if _announces(one) and not _offered(one) and not _others(one))
+    nodes, ours = readable(reading.nodes), resource(reading)
+    silent = sorted(_name(one) for one in nodes if _announces(one) and not _offers(one, ours) and not _others(one, ours))
     if silent:
         cure = (
             "kubectl get pods -n "
@@ -142,12 +148,12 @@ def gpu_nodes(reading: ClusterReading) -> Iterator[Finding]:
             + " -o wide -l app.kubernetes.io/component=device-plugin: does one run there? "
             "See devicePlugin.nodeSelector and devicePlugin.tolerations"
         )
-        yield problem("GPU nodes", f"have GPUs and offer no {contract.RESOURCE}: {some(silent)}", cure)
-    elif any(map(_offered, nodes)):
-        yield ok("GPU nodes", f"{sum(map(_offered, nodes))} nodes offer {contract.RESOURCE}")
+        yield problem("GPU nodes", f"have GPUs and offer no {ours}: {some(silent)}", cure)
+    elif offering := sum(_offers(one, ours) for one in nodes):
+        yield ok("GPU nodes", f"{offering} nodes offer {ours}")
     else:
         cure = "install the device plugin on nodes with GPUs: docs/device-plugin.md; for a trial label a node kompakt.dev/machine"
-        yield warning("GPU nodes", f"no node offers {contract.RESOURCE}", cure)
+        yield warning("GPU nodes", f"no node offers {ours}", cure)
 
 
 def _announces(node: Item) -> bool:
@@ -157,14 +163,15 @@ def _announces(node: Item) -> bool:
 
 def link_graphs(reading: ClusterReading) -> Iterator[Finding]:
     """Whether each node with our GPUs has a GPUTopology that can be used."""
-    topologies = {_name(one): one for one in readable(reading.topologies)}
-    found = [one for node in readable(reading.nodes) if _offered(node) for one in _graph(node, topologies.get(_name(node)))]
+    topologies, ours = {_name(one): one for one in readable(reading.topologies)}, resource(reading)
+    nodes = [one for one in readable(reading.nodes) if _offers(one, ours)]
+    found = [one for node in nodes for one in _graph(node, topologies.get(_name(node)), ours)]
     yield from found
     if not any(one.check == "link graphs" for one in found):
         yield ok("link graphs", f"{len(topologies)} nodes report theirs")
 
 
-def _graph(node: Item, topology: Item | None) -> Iterator[Finding]:
+def _graph(node: Item, topology: Item | None, ours: str) -> Iterator[Finding]:
     name, look = _name(node), LOOK.format(_name(node))
     log = "kubectl logs of the node's device plugin says why; a restart of that pod writes the object anew"
     if topology is None:
@@ -177,7 +184,7 @@ def _graph(node: Item, topology: Item | None) -> Iterator[Finding]:
         yield problem("link graphs", f"{name}: the GPUTopology cannot be read: {error}", cure)
         return
     healthy = sum(gpu.health == HEALTHY for gpu in graph.gpus)
-    offered = int((node.get("status") or {}).get("allocatable", {}).get(contract.RESOURCE, 0))
+    offered = int((node.get("status") or {}).get("allocatable", {}).get(ours, 0))
     if (topology["spec"].get("nodeUID"), healthy) != (node["metadata"]["uid"], offered):
         said = f"{name}: the GPUTopology is out of step with the Node ({healthy} healthy GPUs there, {offered} offered here)"
         yield problem("link graphs", f"{said}: no pod is placed there", log)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kompakt_cli.doctor_nodes import resource
 from kompakt_cli.doctor_reading import ClusterReading, Item, readable
 from kompakt_cli.finding import Finding, ok, some, warning
 from kompakt_core import contract
@@ -16,10 +17,11 @@ def pods(reading: ClusterReading) -> Iterator[Finding]:
     """Pods without a node: those for kompakt's scheduler, and those that ask for our GPUs and name another one."""
     waiting = [pod for pod in readable(reading.pods) if _waits(pod)]
     ours = [pod for pod in waiting if pod["spec"].get("schedulerName") == contract.SCHEDULER_NAME]
-    others = [pod for pod in waiting if pod not in ours and _asks(pod)]
+    name = resource(reading)
+    others = [pod for pod in waiting if pod not in ours and _asks(pod, name)]
     late = [pod for pod in ours if _age(pod, reading.now) > PATIENCE_SECONDS]
     if others:
-        said = f"ask for {contract.RESOURCE} and name another scheduler: {some(map(_full, others))}"
+        said = f"ask for {name} and name another scheduler: {some(map(_full, others))}"
         yield warning("pods", said, f"make them anew with spec.schedulerName: {contract.SCHEDULER_NAME}")
     if late:
         first = late[0]["metadata"]
@@ -62,8 +64,8 @@ def _waits(pod: Item) -> bool:
     return not (ended or pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"))
 
 
-def _asks(pod: Item) -> bool:
-    return any(contract.RESOURCE in ((one.get("resources") or {}).get("limits") or {}) for one in pod["spec"]["containers"])
+def _asks(pod: Item, name: str) -> bool:
+    return any(name in ((one.get("resources") or {}).get("limits") or {}) for one in pod["spec"]["containers"])
 
 
 def _age(item: Item, now: float) -> float:

@@ -102,7 +102,7 @@ def _worker(pod: Document, owner: JobOwner, container: str) -> LoggedWorker | No
 
 def _trainer(pod: Document) -> str:
     containers = pod["spec"]["containers"]
-    with_gpus = (one for one in containers if contract.RESOURCE in ((one.get("resources") or {}).get("limits") or {}))
+    with_gpus = (one for one in containers if set(contract.RESOURCES) & ((one.get("resources") or {}).get("limits") or {}).keys())
     return str(next(with_gpus, containers[0])["name"])
 
 

@@ -202,6 +202,7 @@ SAMPLES: dict[str, Any] = {
     "explain.networkPolicy.apiServers": ["10.0.0.1/32"],
     "explain.networkPolicy.monitoring": [{"podSelector": {}}],
     "isolation": "Strict",
+    "devicePlugin.resourceName": "nvidia.com/gpu",
     "devicePlugin.source": "nvml",
     "devicePlugin.machines": {"box": "dgx1-v100"},
     "devicePlugin.nvmlLibrary": "/opt/libnvidia-ml.so.1",
@@ -227,6 +228,7 @@ SAMPLES: dict[str, Any] = {
     "admission.writers": ["ann"],
 }
 BESIDE = {
+    "admission.setSchedulerName": ('devicePlugin.resourceName="nvidia.com/gpu"',),
     "admission.enabled": ("admission.iKnowWhatThisOpens=true",),
     "devicePlugin.nvmlLibrary": ('devicePlugin.source="nvml"',),
     "devicePlugin.driverFolder": ('devicePlugin.source="nvml"',),

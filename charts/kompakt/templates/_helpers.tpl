@@ -107,6 +107,12 @@ labels:
 {{- end }}
 {{- end -}}
 
+{{/* CEL: whether a container of a pod asks for GPUs. */}}
+{{- define "kompakt.asksForGPUs" -}}
+{{- $name := .Values.devicePlugin.resourceName -}}
+(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, '{{ $name }}' in c.?resources.?limits.orValue({}) || '{{ $name }}' in c.?resources.?requests.orValue({}))
+{{- end -}}
+
 {{/* Policies outlive the release wherever jobs and their pods do; an uninstall that ends those takes the policies along. */}}
 {{- define "kompakt.policyMetadata" -}}
 labels: {{ include "kompakt.labels" (dict "root" . "part" "admission") | nindent 2 }}

@@ -1,6 +1,6 @@
 """One node on which everything happens in any order: users, API server, watch, kubelet, processes, and the plugin's own restarts.
 
-The plugin's parts are the real ones, from kubelet's two calls to the journal's file; kubelet, API server and processes are played.
+The plugin's parts are the real ones, from kubelet's two calls to the journal's file; kubelet, API server, processes are played.
 The rules of kubelet are those of its device manager (kubernetes, pkg/kubelet/cm/devicemanager/manager.go): before it gives GPUs
 to a pod it forgets the pods that have ended or that the API server does not know any more, whatever their processes do.
 """
@@ -195,7 +195,8 @@ class Node(RuleBasedStateMachine):
         try:
             self.call.allocate(chosen)
         except grpc.RpcError as error:
-            assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+            if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+                raise
             self.refuse(uid)
             return
         if ends:

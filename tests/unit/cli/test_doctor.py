@@ -120,6 +120,14 @@ def test_a_cluster_that_is_well() -> None:
     assert unwell(WELL) == []
 
 
+def test_under_nvidias_name_that_resource_is_kompakts() -> None:
+    named = replace(WELL, nodes=(node(**{c.RESOURCE.replace(".", "_").replace("/", "__"): "0"}, nvidia_com__gpu="8"),))
+    assert [one.check for one in unwell(named)] == ["other device plugins", "link graphs"]
+    named = replace(named, daemonsets=(plugin("--resource=nvidia.com/gpu"),))
+    assert unwell(named) == []
+    assert "1 nodes offer nvidia.com/gpu" in {one.found for one in doctor_cluster.findings(named)}
+
+
 def without(name: str) -> tuple[Item, ...]:
     """The CRDs as an older release had them: a field of TrainingJob's status is missing."""
     older = json.loads(json.dumps(DEFINITIONS))
