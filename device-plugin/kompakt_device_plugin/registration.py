@@ -44,7 +44,7 @@ class Registrar:
         resource: str = contract.RESOURCE,
     ) -> None:
         """`clock` gives monotonic seconds; the devices are registered under the name of `resource`."""
-        self._resource = resource
+        self._resource, self._had_nothing = resource, False
         self._folder, self._devices, self._servicer, self._clock = kubelet_dir / SOCKETS, devices, servicer, clock
         self._server: grpc.Server | None = None
         self._socket: Path | None = None
@@ -57,6 +57,7 @@ class Registrar:
         if self._devices.offered.version == 0 or self._clock() < self._not_before:
             return
         stamp = stamp_of(self._folder / KUBELET)
+        self._take_over()
         if stamp is None or not self._due(stamp):
             return
         try:
@@ -74,6 +75,13 @@ class Registrar:
         if self._socket:
             self._socket.unlink(missing_ok=True)
         self._server = self._socket = self._stamp = None
+
+    def _take_over(self) -> None:
+        """While nothing was offered here another plugin may have registered the resource: kubelet listens to the last one."""
+        nothing = self._devices.offered.graph is None
+        if self._had_nothing and not nothing and self._resource != contract.RESOURCE:
+            self._stamp = None
+        self._had_nothing = nothing
 
     def _due(self, stamp: Stamp) -> bool:
         if stamp != self._stamp or self._socket is None or not self._socket.exists():

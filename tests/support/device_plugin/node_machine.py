@@ -60,7 +60,7 @@ class Node(RuleBasedStateMachine):
         parts.pods.replace(self.api.values())
         self.news.clear()
         parts.devices.publish(GRAPH)
-        still = StillRunning(parts.pods, lambda uids: self.used.keys() & set(uids))
+        still = StillRunning(parts.pods, lambda uids: [uid for uid in uids if uid in self.used])
         still.unseen_for = STARTING_SECONDS
         self.allocations = Allocations(self, parts.pods, parts.devices, parts.journal, still)  # type: ignore[arg-type]
         self.call = Calls(Direct(parts.servicer(lambda: parts.pods.add(self.api.values()), alive=still)))

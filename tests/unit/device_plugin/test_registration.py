@@ -12,10 +12,10 @@ from kompakt_device_plugin.registration import LOST_SECONDS, Registrar
 class Registering:
     """A registrar with devices to offer, beside a kubelet that may be there."""
 
-    def __init__(self, folder, parts, graph, client):
+    def __init__(self, folder, parts, graph, client, resource):
         self.now, self.plugins, self.client = 100.0, folder / "device-plugins", client
         self.devices, self.metrics, self.servicer = parts.devices, parts.metrics, parts.servicer()
-        self.registrar = Registrar(folder, self.devices, self.servicer, self.metrics, lambda: self.now)
+        self.registrar = Registrar(folder, self.devices, self.servicer, self.metrics, lambda: self.now, resource)
         if graph:
             self.devices.publish(graph)
 
@@ -32,8 +32,8 @@ class Registering:
 def register(kubelet_dir, make_parts, dgx1, client):
     made = []
 
-    def make(graph=dgx1):
-        made.append(Registering(kubelet_dir, make_parts(kubelet_dir), graph, client))
+    def make(graph=dgx1, resource=contract.RESOURCE):
+        made.append(Registering(kubelet_dir, make_parts(kubelet_dir), graph, client, resource))
         return made[-1]
 
     yield make
@@ -62,6 +62,21 @@ def test_one_start_of_kubelet_is_one_registration_that_names_resource_version_an
     assert (request.version, request.resource_name) == ("v1beta1", contract.RESOURCE)
     assert request.options.get_preferred_allocation_available
     assert len(here.calls(request).lists().get(timeout=60)) == 8
+
+
+@pytest.mark.parametrize(("resource", "times"), [(contract.RESOURCE, 1), ("nvidia.com/gpu", 2)])
+def test_what_others_may_have_registered_meanwhile_is_registered_again_once_there_is_something_to_offer(
+    register, kubelet, dgx1, resource, times
+):
+    one = register(resource=resource)
+    one.step()
+    one.devices.publish(None)
+    one.step()
+    assert len(kubelet.requests) == 1
+    one.devices.publish(dgx1)
+    one.step()
+    one.step()
+    assert [request.resource_name for request in kubelet.requests] == [resource] * times
 
 
 @pytest.mark.parametrize("wipe", [True, False], ids=["which took our socket away", "which left our socket"])

@@ -12,6 +12,7 @@ from kompakt_core.job.batches import Batch, BatchState
 from kompakt_core.job.model import ActivationGradients, TrainingJob
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
+from kompakt_operator.quota import exceeded, needed
 
 IMAGE = "registry.example/kompakt-runtime:1"
 BOOTSTRAP = f"{contract.INJECT_PAYLOAD_PATH}/bootstrap"
@@ -89,6 +90,15 @@ def test_gpus_go_to_the_gpu_container_only() -> None:
     assert trainer["resources"] == {"limits": {"cpu": 1, contract.RESOURCE: "4"}, "requests": {contract.RESOURCE: "4"}}
     assert "resources" not in log
     assert (env(log)[contract.ENV_NVIDIA_VISIBLE], contract.ENV_NVIDIA_VISIBLE in env(trainer)) == ("void", False)
+
+
+def test_gpus_are_asked_for_by_the_name_that_the_administrator_chose() -> None:
+    made = render.pod(job(), job().roles[0], 0, 1, image=IMAGE, labels={}, resource="nvidia.com/gpu")
+    asked = made["spec"]["containers"][0]["resources"]
+    assert set(asked["limits"]) & set(contract.RESOURCES) == {"nvidia.com/gpu"}
+    quota = {"metadata": {"name": "q"}, "spec": {}, "status": {"hard": {"requests.nvidia.com/gpu": "3"}}}
+    assert "requested: requests.nvidia.com/gpu=4" in exceeded([quota], needed([2, 2], "nvidia.com/gpu"))
+    assert exceeded([quota], needed([2, 2])) == ""
 
 
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['kompakt.dev/rank']"}}

@@ -118,6 +118,10 @@ def test_flags_win_over_the_environment() -> None:
         (["--runtime-image=i", "--runtime-pull-secrets=a,B"], "--runtime-pull-secrets: 'B' is no Secret's name"),
         (["--runtime-image=i", "--keep-nodes=maybe"], "--keep-nodes: true or false; got 'maybe'"),
         (["--runtime-image=i", "--plain-metrics=1"], "--plain-metrics: true or false; got '1'"),
+        (
+            ["--runtime-image=i", "--resource=amd.com/gpu"],
+            "--resource: one of kompakt.dev/gpu, nvidia.com/gpu; got 'amd.com/gpu'",
+        ),
         (["--runtime-image=i", "--planner-patience=1h"], "--planner-patience: whole seconds up to 3600"),
         (["--runtime-image=i", "--watch-patience=9"], "--watch-patience: whole seconds from 10 to 3600; got '9'"),
         (["--runtime-image=i", "--watch-patience=soon"], "--watch-patience: whole seconds from 10 to 3600; got 'soon'"),

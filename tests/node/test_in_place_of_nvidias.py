@@ -1,0 +1,147 @@
+"""kompakt in place of NVIDIA's device plugin, as nvidia.com/gpu: a node moves over and back while pods keep their GPUs, users'
+manifests stay as they are, and where both run nothing is offered.
+"""
+
+import json
+
+import pytest
+
+from kompakt_core.contract import ANN_GPUS, SCHEDULER_NAME
+from tests.support.node.jobs import Jobs, await_phase, pods_of, sleeping
+from tests.support.node.nvidias_plugin import RESOURCE, SOCKET, NvidiasPlugin
+from tools.kube import install, scatter, stack
+from tools.kube.gpu_views import kubelet_folder
+from tools.kube.kubectl import await_state
+
+THEIRS = "theirs"  # a namespace whose pods keep the default scheduler
+NAMED = {
+    "devicePlugin.resourceName": RESOURCE,
+    "admission.exemptNamespaces": f"{{{THEIRS}}}",
+}
+SECONDS = 5  # within which another plugin shows
+
+
+class Moving:
+    """The node that moves."""
+
+    def __init__(self, world):
+        self.world, self.node = world, world.cluster.nodes[0]
+        self.gpus = [gpu["uuid"] for gpu in self.topology()["spec"]["gpus"]]
+
+    def topology(self):
+        return self.world.kubectl.get("gputopology", self.node.name)
+
+    def conflict(self):
+        """The sentence of the condition Conflict; empty where there is none."""
+        found = next(one for one in self.topology()["status"]["conditions"] if one["type"] == "Conflict")
+        return found["message"] if found["status"] == "True" else ""
+
+    def offered(self):
+        return int(self.world.kubectl.get("node", self.node.name)["status"]["allocatable"].get(RESOURCE, "0"))
+
+    def held(self):
+        """GPUs by the name of their pod, as reported."""
+        found = {}
+        for one in self.topology()["status"].get("held") or ():
+            found.setdefault(one["pod"], set()).add(one["uuid"])
+        return found
+
+    def theirs(self):
+        return NvidiasPlugin(kubelet_folder(self.node) / "device-plugins", self.gpus)
+
+    def pod(self, name, gpus=2, **where):
+        """As users of NVIDIA's plugin write it."""
+        container = {
+            "name": "main",
+            "image": self.world.images.names["pause"],
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["sh", "-c", "env; " + sleeping(600)],
+            "resources": {"limits": {RESOURCE: str(gpus)}},
+        }
+        spec = {
+            "nodeSelector": {"kubernetes.io/hostname": self.node.name},
+            "containers": [container],
+            "terminationGracePeriodSeconds": 1,
+        }
+        self.world.kubectl.apply(
+            json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **where}, "spec": spec})
+        )
+        flags = [f"--namespace={namespace}" for namespace in where.values()]
+        await_state(lambda: self.world.kubectl.get("pod", name, *flags)["status"].get("phase") == "Running", f"{name} runs", 60)
+        return self.world.kubectl.get("pod", name, *flags)
+
+
+@pytest.fixture
+def moving(kompakt, jobs):
+    world = kompakt
+    world.kubectl("create", "namespace", THEIRS)
+    yield Moving(world)
+    world.kubectl("delete", "namespace", THEIRS, "--timeout=60s")
+    world.kubectl("delete", "pods", "asks-theirs", "asks-ours", "--ignore-not-found", "--timeout=60s")
+    install.helm_install(world.cluster, world.images)
+    install.await_gpus(world.kubectl, dict.fromkeys(stack.REAL_NODES, scatter.GPUS))
+
+
+def environment(world, name):
+    lines = world.kubectl("logs", name).splitlines()
+    return dict(line.partition("=")[::2] for line in lines if "=" in line)
+
+
+def test_a_node_moves_over_and_back_with_pods_running(moving: Moving, jobs: Jobs) -> None:
+    world, theirs = moving.world, moving.theirs()
+    theirs.start()
+    await_state(lambda: moving.conflict().endswith(RESOURCE), "kompakt leaves the node to the other plugin", 30)
+    before = moving.pod("asks-theirs", namespace=THEIRS)
+    assert before["spec"]["schedulerName"] == "default-scheduler"
+
+    # Over: first ours beside theirs, which must not be; then theirs goes.
+    install.helm_install(world.cluster, world.images, NAMED)
+    await_state(lambda: SOCKET in moving.conflict(), "the other plugin shows by its socket", 60)
+    theirs.stop()
+    await_state(lambda: not moving.conflict() and moving.offered() == scatter.GPUS, f"all GPUs as {RESOURCE}", 60)
+    held = moving.held()
+    assert len(held["asks-theirs"]) == 2, "a pod keeps what the other plugin gave it"
+
+    ours = moving.pod("asks-ours")
+    assert ours["spec"]["schedulerName"] == SCHEDULER_NAME, "users' manifests name no scheduler"
+    chosen = ours["metadata"]["annotations"][ANN_GPUS]
+    assert environment(world, "asks-ours")["CUDA_VISIBLE_DEVICES"] == chosen
+    assert not held["asks-theirs"] & set(chosen.split(","))
+    jobs.apply("named", sleeping(600), replicas=1, gpus=4, pod={"nodeSelector": {"kubernetes.io/hostname": moving.node.name}})
+    await_phase(world, "named", "Running")
+    (worker,) = pods_of(world, "named")
+    assert worker["spec"]["containers"][0]["resources"]["limits"][RESOURCE] == "4"
+    assert {name: len(gpus) for name, gpus in moving.held().items()} == {
+        "asks-theirs": 2,
+        "asks-ours": 2,
+        worker["metadata"]["name"]: 4,
+    }
+
+    # Theirs comes back while ours runs: nothing is offered until one of both is gone.
+    again = moving.theirs()
+    again.start()
+    await_state(lambda: SOCKET in moving.conflict(), "the other plugin shows again", SECONDS)
+    again.stop()
+    await_state(lambda: not moving.conflict() and moving.offered() == scatter.GPUS, "ours is registered again", 30)
+
+    # Without its socket it shows by what it gives.
+    world.kubectl("delete", "trainingjob", "named", "--timeout=60s")
+    last = moving.theirs()
+    last.start()
+    last.socket.unlink()
+    await_state(lambda: moving.offered() == scatter.GPUS, "it offers all GPUs", 30)
+    moving.pod("given", 1, namespace=THEIRS)
+    await_state(lambda: f"pod {THEIRS}/given has GPUs" in moving.conflict(), "the other plugin shows by what a pod has", SECONDS)
+    world.kubectl("delete", "pod", "given", f"--namespace={THEIRS}", "--timeout=60s")
+    last.stop()
+    await_state(lambda: not moving.conflict() and moving.offered() == scatter.GPUS, "ours is registered again", 30)
+
+    # Back: ours goes, theirs comes, pods keep what they have.
+    install.helm_install(world.cluster, world.images)
+    await_state(lambda: moving.offered() == 0, f"nobody offers {RESOURCE}", 60)
+    final = moving.theirs()
+    final.start()
+    await_state(lambda: moving.offered() == scatter.GPUS, "theirs offers all GPUs", 30)
+    assert world.kubectl.get("pod", "asks-ours")["status"]["phase"] == "Running"
+    moving.pod("last", 4, namespace=THEIRS)
+    final.stop()

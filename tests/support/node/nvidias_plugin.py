@@ -1,0 +1,54 @@
+"""A device plugin that offers a node's GPUs as nvidia.com/gpu, as NVIDIA's does: its socket's name, its resource, GPUs by UUID.
+
+It stands in for NVIDIA's program, which needs a driver. It runs in this process and talks to a real kubelet.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
+from kompakt_device_plugin.proto import deviceplugin_pb2_grpc as pb_grpc
+
+RESOURCE = "nvidia.com/gpu"
+SOCKET = "nvidia-gpu.sock"
+
+
+class NvidiasPlugin(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # grpc has no types
+    """`folder` is kubelet's folder of device plugins."""
+
+    def __init__(self, folder: Path, gpus: Sequence[str]) -> None:
+        self.socket, self._gpus, self._over = folder / SOCKET, tuple(gpus), threading.Event()
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        pb_grpc.add_DevicePluginServicer_to_server(self, self._server)
+
+    def start(self) -> None:
+        """Serves, and registers with kubelet."""
+        self._server.add_insecure_port(f"unix://{self.socket}")
+        self._server.start()
+        with grpc.insecure_channel(f"unix://{self.socket.parent / 'kubelet.sock'}") as channel:
+            request = pb.RegisterRequest(version="v1beta1", endpoint=SOCKET, resource_name=RESOURCE)
+            pb_grpc.RegistrationStub(channel).Register(request, timeout=10)
+
+    def stop(self) -> None:
+        self._over.set()
+        self._server.stop(None).wait()
+        self.socket.unlink(missing_ok=True)
+
+    def GetDevicePluginOptions(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return pb.DevicePluginOptions()
+
+    def ListAndWatch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        yield pb.ListAndWatchResponse(devices=[pb.Device(ID=gpu, health="Healthy") for gpu in self._gpus])
+        context.add_callback(self._over.set)
+        self._over.wait()
+
+    def Allocate(self, request: Any, context: grpc.ServicerContext) -> Any:
+        asked = [",".join(one.devices_ids) for one in request.container_requests]
+        return pb.AllocateResponse(
+            container_responses=[pb.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": gpus}) for gpus in asked]
+        )
