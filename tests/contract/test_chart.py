@@ -9,7 +9,7 @@ import yaml
 
 from kompakt_cli import access
 from kompakt_core import contract
-from tests.support.chart import CHART, WORKLOADS, Objects, container, helm, objects, of_kind, refusal, template
+from tests.support.chart import CHART, WORKLOADS, Objects, container, helm, objects, of_kind, refusal, template, templated
 
 ROOT = Path(__file__).resolve().parents[2]
 READERS = '[{"kind": "Group", "name": "ml", "apiGroup": "rbac.authorization.k8s.io"}]'
@@ -319,3 +319,37 @@ def test_the_chart_carries_the_same_definitions() -> None:
     written = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
     carried = {path.name: path.read_text() for path in (CHART / "files" / "crds").glob("*.yaml")}
     assert carried == written != {}
+
+
+NAMED = 'devicePlugin.resourceName="nvidia.com/gpu"'
+MUTATING = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
+KEEP = {"helm.sh/resource-policy": "keep"}
+
+
+def test_pods_get_kompakts_scheduler_where_their_resource_is_not_kompakts_alone(found: Objects) -> None:
+    assert of_kind(found, *MUTATING) == {}
+    named = objects(NAMED, 'admission.exemptNamespaces=["theirs"]')
+    (policy,), (binding,) = (of_kind(named, kind).values() for kind in MUTATING)
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    (excepted,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert (excepted["operator"], excepted["values"]) == ("NotIn", ["theirs"])
+    assert of_kind(objects(NAMED, "admission.setSchedulerName=false"), *MUTATING) == {}
+
+
+def test_what_binds_pods_to_kompakts_scheduler_goes_with_the_release_under_nvidias_name(found: Objects) -> None:
+    def kept(objects: Objects, name: str) -> bool:
+        return any(one["metadata"].get("annotations") == KEEP for (_, own), one in objects.items() if own == name)
+
+    assert kept(found, "kompakt-admission-gpus")
+    named = objects(NAMED)
+    assert ("ValidatingAdmissionPolicy", "kompakt-admission-gpus") in named
+    assert not kept(named, "kompakt-admission-gpus")
+    assert kept(named, "kompakt-admission-pods"), "what keeps others from kompakt's annotations stays with the pods"
+    assert not any(one["metadata"].get("annotations") == KEEP for (kind, _), one in named.items() if kind in MUTATING)
+
+
+def test_a_cluster_without_mutating_policies_is_told_what_to_set() -> None:
+    done = templated(NAMED, version="v1.35.1")
+    assert done.returncode
+    assert "this cluster has v1.35.1. With admission.setSchedulerName=false" in done.stderr
+    assert templated(NAMED, "admission.setSchedulerName=false", version="v1.35.1").returncode == 0

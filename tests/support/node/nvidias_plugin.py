@@ -19,10 +19,10 @@ SOCKET = "nvidia-gpu.sock"
 
 
 class NvidiasPlugin(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # grpc has no types
-    """`folder` is kubelet's folder of device plugins."""
+    """`folder` is kubelet's folder of device plugins; `socket` a name in it."""
 
-    def __init__(self, folder: Path, gpus: Sequence[str]) -> None:
-        self.socket, self._gpus, self._over = folder / SOCKET, tuple(gpus), threading.Event()
+    def __init__(self, folder: Path, gpus: Sequence[str], socket: str = SOCKET) -> None:
+        self.socket, self._gpus, self._over = folder / socket, tuple(gpus), threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         pb_grpc.add_DevicePluginServicer_to_server(self, self._server)
 
@@ -31,7 +31,7 @@ class NvidiasPlugin(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # grpc
         self._server.add_insecure_port(f"unix://{self.socket}")
         self._server.start()
         with grpc.insecure_channel(f"unix://{self.socket.parent / 'kubelet.sock'}") as channel:
-            request = pb.RegisterRequest(version="v1beta1", endpoint=SOCKET, resource_name=RESOURCE)
+            request = pb.RegisterRequest(version="v1beta1", endpoint=self.socket.name, resource_name=RESOURCE)
             pb_grpc.RegistrationStub(channel).Register(request, timeout=10)
 
     def stop(self) -> None:
