@@ -41,9 +41,6 @@ class Moving:
     def offered(self):
         return int(self.world.kubectl.get("node", self.node.name)["status"]["allocatable"].get(RESOURCE, "0"))
 
-    def counted(self):
-        return int(self.world.kubectl.get("node", self.node.name)["status"]["capacity"].get(RESOURCE, "0"))
-
     def held(self):
         """GPUs by the name of their pod, as reported."""
         found = {}
@@ -56,14 +53,6 @@ class Moving:
         self.plugins.append(NvidiasPlugin(kubelet_folder(self.node) / "device-plugins", self.gpus, socket))
         self.plugins[-1].start()
         return self.plugins[-1]
-
-    def restart_kubelet(self):
-        """It counts GPUs of a plugin that has gone for five minutes more, unless it starts anew; its node does that by itself."""
-        cgroup = self.node.cgroup(self.world.cluster.name)
-        for pid in cgroups.processes(cgroup):
-            if node.command_line(pid).split(b"\0")[0].rpartition(b"/")[2] == b"kubelet":
-                os.kill(pid, signal.SIGKILL)
-        await_state(lambda: self.counted() == 0, f"no {RESOURCE} at the node", 60)
 
     def pod(self, name, gpus=2, **where):
         """As users of NVIDIA's plugin write it."""
@@ -87,6 +76,18 @@ class Moving:
         return self.world.kubectl.get("pod", name, *flags)
 
 
+def restart_kubelet(world, one):
+    """It counts GPUs of a plugin that has gone for five minutes more, unless it starts anew; its node does that by itself."""
+
+    def counted():
+        return world.kubectl.get("node", one.name)["status"]["capacity"].get(RESOURCE, "0")
+
+    for pid in cgroups.processes(one.cgroup(world.cluster.name)):
+        if node.command_line(pid).split(b"\0")[0].rpartition(b"/")[2] == b"kubelet":
+            os.kill(pid, signal.SIGKILL)
+    await_state(lambda: counted() == "0", f"no {RESOURCE} at {one.name}", 60)
+
+
 @pytest.fixture
 def moving(kompakt, jobs):
     world = kompakt
@@ -95,7 +96,8 @@ def moving(kompakt, jobs):
     yield moving
     for plugin in moving.plugins:
         plugin.stop()
-    moving.restart_kubelet()
+    for one in world.cluster.nodes:
+        restart_kubelet(world, one)
     world.kubectl("delete", "namespace", THEIRS, "--timeout=60s")
     world.kubectl("delete", "pods", "asks-theirs", "asks-ours", "--ignore-not-found", "--timeout=60s")
     install.helm_install(world.cluster, world.images)
