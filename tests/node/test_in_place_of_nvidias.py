@@ -41,6 +41,18 @@ class Moving:
     def offered(self):
         return int(self.world.kubectl.get("node", self.node.name)["status"]["allocatable"].get(RESOURCE, "0"))
 
+    def sockets(self):
+        """Of kompakt's plugin: each registration is a new one."""
+        return {file.name for file in (kubelet_folder(self.node) / "device-plugins").glob("kompakt-*.sock")}
+
+    def await_ours(self, before=frozenset(), seconds=60):
+        """Until kubelet listens to kompakt's plugin, by another socket than these."""
+        await_state(
+            lambda: not self.conflict() and self.sockets() - before and self.offered() == scatter.GPUS,
+            f"kompakt offers all GPUs as {RESOURCE}",
+            seconds,
+        )
+
     def held(self):
         """GPUs by the name of their pod, as reported."""
         found = {}
@@ -96,11 +108,11 @@ def moving(kompakt, jobs):
     yield moving
     for plugin in moving.plugins:
         plugin.stop()
+    world.kubectl("delete", "namespace", THEIRS, "--timeout=60s")
+    world.kubectl("delete", "pods", "asks-ours", "--ignore-not-found", "--timeout=60s")
+    install.helm_install(world.cluster, world.images)
     for one in world.cluster.nodes:
         restart_kubelet(world, one)
-    world.kubectl("delete", "namespace", THEIRS, "--timeout=60s")
-    world.kubectl("delete", "pods", "asks-theirs", "asks-ours", "--ignore-not-found", "--timeout=60s")
-    install.helm_install(world.cluster, world.images)
     install.await_gpus(world.kubectl, dict.fromkeys(stack.REAL_NODES, scatter.GPUS))
 
 
@@ -119,7 +131,7 @@ def test_a_node_moves_over_and_back_with_pods_running(moving: Moving, jobs: Jobs
     install.helm_install(world.cluster, world.images, NAMED)
     await_state(lambda: SOCKET in moving.conflict(), "the other plugin shows by its socket", 60)
     theirs.stop()
-    await_state(lambda: not moving.conflict() and moving.offered() == scatter.GPUS, f"all GPUs as {RESOURCE}", 60)
+    moving.await_ours()
     held = moving.held()
     assert len(held["asks-theirs"]) == 2, "a pod keeps what the other plugin gave it"
 
@@ -139,20 +151,21 @@ def test_a_node_moves_over_and_back_with_pods_running(moving: Moving, jobs: Jobs
     }
 
     # Theirs comes back while ours runs: nothing is offered until one of both is gone.
+    before = moving.sockets()
     again = moving.theirs()
     await_state(lambda: SOCKET in moving.conflict(), "the other plugin shows again", SECONDS)
     again.stop()
-    await_state(lambda: not moving.conflict() and moving.offered() == scatter.GPUS, "ours is registered again", 30)
+    moving.await_ours(before)
 
     # By another socket's name it shows by what it gives.
     world.kubectl("delete", "trainingjob", "named", "--timeout=60s")
+    before = moving.sockets()
     last = moving.theirs("other.sock")
-    await_state(lambda: moving.offered() == scatter.GPUS, "it offers all GPUs", 30)
     moving.pod("given", 1, namespace=THEIRS)
     await_state(lambda: f"pod {THEIRS}/given has GPUs" in moving.conflict(), "the other plugin shows by what a pod has", SECONDS)
     world.kubectl("delete", "pod", "given", f"--namespace={THEIRS}", "--timeout=60s")
     last.stop()
-    await_state(lambda: not moving.conflict() and moving.offered() == scatter.GPUS, "ours is registered again", 30)
+    moving.await_ours(before)
 
     # Back: ours goes, theirs comes, pods keep what they have.
     install.helm_install(world.cluster, world.images)
