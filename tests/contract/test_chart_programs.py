@@ -7,8 +7,8 @@ import pytest
 from kompakt_core.placement.model import Level
 from kompakt_core.policy.model import Timers
 from kompakt_device_plugin.main import options_of
+from kompakt_extender.command_line import Settings, parse
 from kompakt_extender.consolidation import DEFAULT, POLICIES
-from kompakt_extender.main import Settings, parse
 from kompakt_operator.config import read_config
 from tests.support.chart import arguments, json_of
 

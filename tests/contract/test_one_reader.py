@@ -18,7 +18,7 @@ AS_A_WHOLE = {
     "core/kompakt_core/placement/seating.py": {"LABEL_RACK", "LABEL_BLOCK"},  # keys of node labels, whose values are any text
     "operator/kompakt_operator/environment.py": {"ANN_RANK"},  # whose value a variable gets
     "operator/kompakt_operator/observed.py": {"LABEL_JOB_UID"},  # the key alone selects
-    "extender/kompakt_extender/main.py": {"LABEL_RACK", "LABEL_BLOCK"},  # defaults of options
+    "extender/kompakt_extender/command_line.py": {"LABEL_RACK", "LABEL_BLOCK"},  # defaults of options
     "extender/kompakt_extender/node_state.py": {"LABEL_MACHINE"},  # any text
     "extender/kompakt_extender/explain/what_if.py": {
         "ANN_PATTERN", "ANN_EDGES", "ANN_POLICY", "ANN_SENSITIVITY", "ANN_REQUIRED_LINK",

@@ -47,7 +47,7 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
 
 def _parsers() -> list[argparse.ArgumentParser]:
     from kompakt_device_plugin.main import parser as device_plugin
-    from kompakt_extender.main import parser as extender
+    from kompakt_extender.command_line import parser as extender
     from kompakt_operator.config import parser as operator
     from kompakt_runtime.launch.kompakt_run import parser as runtime
 

@@ -12,9 +12,10 @@ from kompakt_client.transport import connect
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
+from kompakt_extender.command_line import parse
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.health import health_app
-from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen, parse
+from kompakt_extender.main import KEEP_ALIVE_SECONDS, listen
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.verbs import Inactive
 from tests.support.client.reviewing import Reviewing

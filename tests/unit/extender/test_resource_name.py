@@ -8,10 +8,10 @@ from kompakt_client.connections import plain
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract as c
 from kompakt_core.errors import InvalidInput
+from kompakt_extender.command_line import parse
 from kompakt_extender.explain import what_if
 from kompakt_extender.explain.models import WhatIf
 from kompakt_extender.leader_session import LeaderSession
-from kompakt_extender.main import parse
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.project import expected_view, read_node, read_pod
 from kompakt_extender.unreadable_pods import read_pod_or_holding

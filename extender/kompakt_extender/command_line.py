@@ -1,0 +1,177 @@
+"""The command line of the extender."""
+
+import argparse
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
+from kompakt_core.job.model import MAX_WAIT_SECONDS
+from kompakt_core.placement.model import Level
+from kompakt_core.policy.levels import parse_factors
+from kompakt_core.policy.model import Timers
+from kompakt_extender.consolidation import DEFAULT, POLICIES
+from kompakt_extender.kube_scheduler import PORT
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The command line."""
+
+    kubeconfig: str | None
+    namespace: str
+    identity: str
+    verbs_port: int
+    health_port: int
+    health_address: str
+    scheduler_port: int
+    log_level: str
+    rack_label: str
+    block_label: str
+    consolidation: str
+    wait_seconds: Timers
+    level_factors: Mapping[Level, float]
+    overtaken_at_most: int
+    preemption: bool
+    reserved_seconds: int
+    bare_pods: bool
+    plain_metrics: bool
+    resource: str
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Read the command line; exits with a sentence on a wrong one."""
+    return Settings(**vars(parser().parse_args(arguments)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="kompakt-extender", description="Scheduler extender and gang planner of kompakt.")
+    made.add_argument("--kubeconfig", help="default: the cluster this process runs in")
+    made.add_argument(
+        "--namespace",
+        default=os.environ.get("POD_NAMESPACE", "kompakt-system"),
+        help=f"where kube-scheduler's Lease {contract.SCHEDULER_LEASE} lies (default: POD_NAMESPACE, else kompakt-system)",
+    )
+    made.add_argument(
+        "--identity",
+        default=socket.gethostname(),
+        help="hostname of the kube-scheduler that calls us, as in its Lease (default: ours)",
+    )
+    made.add_argument("--verbs-port", type=_port, default=contract.VERBS_PORT, help="on 127.0.0.1 (default: %(default)s)")
+    made.add_argument("--health-port", type=_port, default=contract.HEALTH_PORT, help="health, metrics, explain")
+    made.add_argument("--health-address", default="0.0.0.0", help="address of the health port (default: %(default)s)")
+    made.add_argument(
+        "--plain-metrics",
+        type=_true,
+        default=False,
+        metavar="true|false",
+        help="whether /metrics answers without a token whose account may get it (default: false)",
+    )
+    made.add_argument("--scheduler-port", type=_port, default=PORT, help="secure port of the kube-scheduler beside us")
+    made.add_argument(
+        "--resource",
+        default=contract.RESOURCE,
+        choices=contract.RESOURCES,
+        help="by which name GPUs are offered and asked for (default: %(default)s)",
+    )
+    made.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
+    made.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
+    _add_waiting(made)
+    made.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return made
+
+
+def _add_waiting(made: argparse.ArgumentParser) -> None:
+    """How gangs wait: the chart's values `consolidation`."""
+    made.add_argument(
+        "--consolidation",
+        default=DEFAULT.name,
+        choices=POLICIES,
+        help="how gangs of consolidation mode Default wait for a better level (default: %(default)s)",
+    )
+    made.add_argument(
+        "--wait-seconds",
+        type=_timers,
+        default=DEFAULT.timers,
+        metavar="MACHINE,RACK,BLOCK",
+        help="for fixed: seconds to insist on each level, all from the same moment (default: 600,1800,3600)",
+    )
+    made.add_argument(
+        "--level-factors",
+        type=_factors,
+        default=DEFAULT.factors,
+        metavar="machine=M,rack=R,block=B,cluster=C",
+        help="for kompakt: cost of communication by level, against a rack (default: machine=0.05,rack=1,block=2,cluster=4)",
+    )
+    made.add_argument(
+        "--overtaken-at-most",
+        type=_whole,
+        default=DEFAULT.overtaken_at_most,
+        metavar="GANGS",
+        help="so many later gangs may go before one that waits; then GPUs are reserved for it (default: %(default)s)",
+    )
+    made.add_argument(
+        "--reserved-seconds",
+        type=_seconds,
+        default=DEFAULT.reserved_seconds,
+        metavar="SECONDS",
+        help="reserved GPUs fall when nothing that is waited for has become free for so long (default: %(default)s)",
+    )
+    made.add_argument(
+        "--preemption",
+        type=_true,
+        default=DEFAULT.preemption,
+        metavar="true|false",
+        help="whether running jobs and plain pods of lower priority end for a gang without a place (default: true)",
+    )
+    made.add_argument(
+        "--bare-pods",
+        type=_true,
+        default=DEFAULT.bare_pods,
+        metavar="true|false",
+        help="whether plain pods that no controller makes anew end for a gang too (default: false)",
+    )
+
+
+def _true(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r}: right would be true or false")
+    return text == "true"
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; right would be 1 to 65535")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text!r}: right would be a whole number from 0 up")
+    return int(text)
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 0 < int(text) <= MAX_WAIT_SECONDS):
+        raise argparse.ArgumentTypeError(f"{text!r}: right would be a whole number from 1 to {MAX_WAIT_SECONDS}")
+    return int(text)
+
+
+def _timers(text: str) -> Timers:
+    parts = text.split(",")
+    seconds = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 10]
+    if len(parts) != 3 or len(seconds) != 3 or seconds != sorted(seconds) or seconds[-1] > MAX_WAIT_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: right would be three whole numbers such as 600,1800,3600, none below the last"
+        )
+    return Timers(*seconds)
+
+
+def _factors(text: str) -> Mapping[Level, float]:
+    try:
+        return parse_factors(text)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
