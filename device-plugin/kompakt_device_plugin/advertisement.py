@@ -11,6 +11,7 @@ from kompakt_core.ids import GpuIndex, GpuUuid, NodeName
 from kompakt_core.topology.graph import UNHEALTHY, LinkGraph
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_device_plugin.cdi import REMEDY, CdiNames
+from kompakt_device_plugin.gpu_resource import DEFAULT, GpuResource
 from kompakt_device_plugin.isolation import Isolation
 from kompakt_device_plugin.report import NodeReport, TopologyCondition
 
@@ -59,12 +60,13 @@ def advertise(
     own: Collection[GpuUuid] = _ALL,
     cdi: CdiNames | None = None,
     isolation: Isolation | None = None,
-    resource: str = contract.RESOURCE,
+    resource: GpuResource = DEFAULT,
     rival: str = "",
 ) -> Advertisement:
     """A node whose description is broken, whose GPUs another plugin owns, or of whose GPUs containers can get none offers
     nothing and says why; so does one that is to be isolated and is not. `cdi`: what containers can get, None where they do
-    not get their GPUs by CDI. `resource`: by which name kompakt offers them; `rival`: how another plugin of that name shows.
+    not get their GPUs by CDI. `rival`: how another plugin of kompakt's `resource` shows. Where others hand out
+    the GPUs, they are no conflict.
 
     With a broken description an earlier GPUTopology keeps its spec (its pods still hold those GPUs) and turns not ready.
     A node that has GPUs of `own` offers these only, whatever others do; elsewhere `own` means nothing. Who holds what is left
@@ -74,7 +76,7 @@ def advertise(
     mine = [gpu.uuid for gpu in graph.gpus if gpu.uuid in own] if graph else []
     if graph:
         graph = whole(only(graph, mine) if mine else graph)
-    owner = rival or other_owner(node_reading, resource)
+    owner = (rival or other_owner(node_reading, resource.name)) if resource.ours else ""
     unnamed = lacking(graph, cdi)
     problem = _problem(reading, "" if mine else owner) or _unreachable(graph, cdi, unnamed) or _forbidden(isolation)
     if graph is None:
@@ -82,8 +84,9 @@ def advertise(
     graph = without(graph, unnamed)
     meta = node_reading.node["metadata"]
     isolated = _isolated(isolation)
+    driver = source.driver_version
     report = NodeReport(
-        NodeName(meta["name"]), meta["uid"], graph, source.name, (), problem, owner, source.driver_version, isolated
+        NodeName(meta["name"]), meta["uid"], graph, source.name, (), problem, owner, driver, isolated, resource.ours
     )
     shortage = _condition(TopologyType.DEGRADED, True, _unnamed(unnamed)) if unnamed and not problem else None
     warning = isolated if isolated and isolated.status is False and not problem else None

@@ -24,6 +24,7 @@ from kompakt_device_plugin.cdi import CdiNames
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.event_recorder import EventRecorder
+from kompakt_device_plugin.gpu_resource import DEFAULT, GpuResource
 from kompakt_device_plugin.health import Heartbeat
 from kompakt_device_plugin.isolation import Isolation
 from kompakt_device_plugin.journal import Journal
@@ -68,12 +69,12 @@ class Agent:
         own: Collection[GpuUuid] = (),
         cdi: Callable[[str], CdiNames | None] = lambda runtime: None,
         isolation: Callable[[], Isolation | None] = lambda: None,
-        resource: str = contract.RESOURCE,
+        resource: GpuResource = DEFAULT,
         rival: Rival = lambda: "",
     ) -> None:
         """`own`: the GPUs that are ours on a node whose others another plugin offers. `cdi`: what containers can get by CDI
         under the runtime that the Node names, None where they do not get their GPUs so. `isolation`: what else shows them GPUs.
-        `resource`: by which name they are offered; `rival`: how another plugin of that name shows.
+        `resource`: how they are asked for; `rival`: how another plugin of that name shows.
         """
         self._resource, self._rival = resource, rival
         self._isolation = isolation
@@ -106,7 +107,7 @@ class Agent:
 
     def strange(self, gpus: Collection[GpuUuid]) -> None:
         """kubelet speaks of GPUs that were never offered to it; call it once for each. Never waits."""
-        told = TopologyCondition(TopologyType.READY, False, ConditionReason.UNKNOWN_GPUS, unknown(gpus, self._resource))
+        told = TopologyCondition(TopologyType.READY, False, ConditionReason.UNKNOWN_GPUS, unknown(gpus, self._resource.name))
         log.error("%s", told.message)
         if node := self._nodes.get(self._name):
             self._events.owe(node_event(node, told))
@@ -185,7 +186,8 @@ class Agent:
         if seen.offered:
             self._prepare(seen.offered)
             self._publish(seen.offered)
-        self._corrector.correct(taken, pods, report)
+        if self._resource.ours:  # on pods of others nothing is written
+            self._corrector.correct(taken, pods, report)
 
     def _withdraw(self) -> Advertisement | None:
         """Takes back what is not to be offered any more. Waits for nobody: a GPU may break while API server or kubelet hang."""
@@ -215,7 +217,7 @@ class Agent:
             self.named(),
             self._isolation(),
             self._resource,
-            self._rival() or self._allocations.rival(self._resource),
+            self._rival() or self._allocations.rival(self._resource.name),
         )
 
     def _prepare(self, graph: LinkGraph) -> None:

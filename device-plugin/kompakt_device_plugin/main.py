@@ -24,6 +24,7 @@ from kompakt_device_plugin.allocations import Allocations, StillRunning
 from kompakt_device_plugin.api import PluginApi
 from kompakt_device_plugin.cdi import Cdi, NodeCdi
 from kompakt_device_plugin.devices import Devices
+from kompakt_device_plugin.gpu_resource import DEFAULT, Allocation, GpuResource
 from kompakt_device_plugin.handover import RealGpus, environment_only
 from kompakt_device_plugin.isolation import IsolationLevel, NodeIsolation
 from kompakt_device_plugin.journal import Journal
@@ -52,7 +53,7 @@ class Choices:
 
     own: frozenset[GpuUuid] = frozenset()  # ours on nodes whose other GPUs another plugin offers
     numa: bool = False  # kubelet hears of NUMA nodes
-    resource: str = contract.RESOURCE  # by which name GPUs are offered
+    resource: GpuResource = DEFAULT
     cdi: NodeCdi = field(default_factory=NodeCdi)
     isolation: NodeIsolation = field(default_factory=NodeIsolation)
 
@@ -67,10 +68,12 @@ class Plugin:
         self, api: PluginApi, node: NodeName, source: TopologySource, kubelet_dir: Path, choices: Choices = _DEFAULT
     ) -> None:
         self.stop, self.metrics, self.devices = threading.Event(), PluginMetrics(), Devices()
-        self._node, self._source, self.pods = node, source, NodePods(resource=choices.resource)
+        self._offers = choices.resource.ours
+        self._node, self._source, self.pods = node, source, NodePods(resource=choices.resource.name)
         self._lock, self._journal = NodeLock(kubelet_dir / SOCKETS), Journal(kubelet_dir / SOCKETS)
         text = source.name == "text"  # there is nothing that a container could get
-        self._resources, self.still_running = PodResources(kubelet_dir, choices.resource), StillRunning(self.pods)
+        others = text or not choices.resource.ours  # or how it gets it is others' affair
+        self._resources, self.still_running = PodResources(kubelet_dir, choices.resource.name), StillRunning(self.pods)
         allocations = Allocations(self._resources, self.pods, self.devices, self._journal, self.still_running)
         self.agent = Agent(
             api,
@@ -83,10 +86,10 @@ class Plugin:
             self.metrics,
             self.stop,
             choices.own,
-            NodeCdi(Cdi.NEVER) if text else choices.cdi,
-            NodeIsolation() if text else choices.isolation,
+            NodeCdi(Cdi.NEVER) if others else choices.cdi,
+            NodeIsolation() if others else choices.isolation,
             choices.resource,
-            RivalSockets(kubelet_dir, choices.resource),
+            RivalSockets(kubelet_dir, choices.resource.name),
         )
         self._servicer = PluginServicer(
             self.devices,
@@ -101,13 +104,15 @@ class Plugin:
             answer=environment_only if text else RealGpus(source.minor, self.devices.place, self.agent.named),
             numa=choices.numa,
         )
-        self._registrar = Registrar(kubelet_dir, self.devices, self._servicer, self.metrics, time.monotonic, choices.resource)
+        self._registrar = Registrar(
+            kubelet_dir, self.devices, self._servicer, self.metrics, time.monotonic, choices.resource.name
+        )
         self._beats = [health.Heartbeat(time.monotonic)]
         self._waits_for = ANOTHER
 
     def run(self) -> None:
         """Until `stop` is set: waits for its turn on this node, then watches, reports and stays registered."""
-        if self._turn_came():
+        if not self._offers or self._turn_came():
             self._serve()
         closing = threading.Thread(target=self._source.close, name="closing", daemon=True)
         closing.start()
@@ -141,10 +146,12 @@ class Plugin:
             self._beats.append(beat := health.Heartbeat(time.monotonic))
             threading.Thread(target=work, args=[beat], name=name, daemon=True).start()
         while not self.stop.wait(LOOK_SECONDS):
-            self._registrar.step()
+            if self._offers:
+                self._registrar.step()
             self._beats[0].beat()
-        self._registrar.close()
-        self._journal.flush(FLUSH_SECONDS)
+        if self._offers:
+            self._registrar.close()
+            self._journal.flush(FLUSH_SECONDS)
 
     def _listen_to_source(self, beat: health.Heartbeat) -> None:
         while not self.stop.is_set():
@@ -219,6 +226,13 @@ def parser() -> argparse.ArgumentParser:
         default=contract.RESOURCE,
         help="by which name GPUs are offered (default: %(default)s; nvidia.com/gpu: in place of NVIDIA's device plugin)",
     )
+    made.add_argument(
+        "--allocation",
+        type=Allocation,
+        choices=list(Allocation),
+        default=Allocation.DEVICE_PLUGIN,
+        help="who hands out GPUs (default: %(default)s; report: somebody else does, by --resource, and nothing is offered here)",
+    )
     made.add_argument("--skip-xids", default="", help="XIDs that leave a GPU healthy, comma-separated, beside the built-in ones")
     made.add_argument("--heed-xids", default="", help="XIDs that make a GPU unhealthy although they would be skipped")
     made.add_argument(
@@ -282,7 +296,8 @@ def main() -> None:
     except InvalidInput as error:
         sys.exit(f"kompakt-device-plugin: {error}")
     isolation = NodeIsolation(options.isolation, options.isolation_probe, options.toolkit_dir)
-    choices = Choices(options.own_gpus, options.numa_hints, options.resource, NodeCdi(options.cdi), isolation)
+    resource = GpuResource(options.resource, options.allocation)
+    choices = Choices(options.own_gpus, options.numa_hints, resource, NodeCdi(options.cdi), isolation)
     plugin = Plugin(api, NodeName(options.node_name), source, options.kubelet_dir, choices)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: plugin.stop.set())

@@ -49,6 +49,7 @@ class NodeReport:
     other_owner: str = ""  # by what another plugin offers GPUs of this node
     driver_version: str = ""
     isolated: TopologyCondition | None = None  # None: nobody looked
+    offers: bool = True  # False: others hand out the GPUs, and kompakt only reports them
 
 
 def spec_of(report: NodeReport) -> Object:
@@ -82,8 +83,9 @@ def counted(report: NodeReport) -> dict[str, int]:
 
 def conditions_of(report: NodeReport) -> tuple[TopologyCondition, ...]:
     """Ready, Degraded, Conflict: always all three, since an apply that leaves one out deletes it; Isolated where it is known."""
+    said = "the GPUs are offered" if report.offers else "others hand out the GPUs"
     ready = report.problem or TopologyCondition(
-        TopologyType.READY, True, ConditionReason.REPORTED, "the link graph is reported and the GPUs are offered"
+        TopologyType.READY, True, ConditionReason.REPORTED, f"the link graph is reported and {said}"
     )
     return (
         ready,
@@ -94,6 +96,10 @@ def conditions_of(report: NodeReport) -> tuple[TopologyCondition, ...]:
 
 
 def _conflict(report: NodeReport) -> TopologyCondition:
+    if not report.offers:
+        return TopologyCondition(
+            TopologyType.CONFLICT, False, ConditionReason.REPORT_ONLY, "others hand out the GPUs; kompakt offers none"
+        )
     other = f"another driver offers GPUs of this node as {report.other_owner}"
     if not report.other_owner:
         return TopologyCondition(

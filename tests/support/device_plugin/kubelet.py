@@ -38,7 +38,7 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
     """Its sockets are real; what it gives to pods is what the test says."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.resource = folder, contract.RESOURCE
         self.requests: list[Any] = []
         self.held: dict[tuple[str, str], tuple[str, ...]] = {}
         self.refuse: str | None = None
@@ -78,7 +78,7 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
 
     def List(self, request: Any, context: grpc.ServicerContext) -> Any:
         def entry(uuid: str) -> Any:
-            return pr.ContainerDevices(resource_name=contract.RESOURCE, device_ids=[uuid])
+            return pr.ContainerDevices(resource_name=self.resource, device_ids=[uuid])
 
         self.asked.append(None)
         self.before_list()

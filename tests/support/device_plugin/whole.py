@@ -19,11 +19,11 @@ TOPOLOGY = f"{TOPOLOGIES}/{NODE}"
 class Running:
     """A plugin in a thread, and the kubelet that found it."""
 
-    def __init__(self, api, kubelet, machines, client, until, source=None, cdi=None, isolation=None):
+    def __init__(self, api, kubelet, machines, client, until, source=None, cdi=None, isolation=None, **choices):
         self.api, self.kubelet, self.machines, self.client, self.until = api, kubelet, machines, client, until
         self.source = source or TextSource(machines)
-        choices = Choices(cdi=cdi or NodeCdi(Cdi.NEVER), isolation=isolation or NodeIsolation())
-        self.plugin = Plugin(api, NODE, self.source, kubelet.folder, choices)
+        told = Choices(cdi=cdi or NodeCdi(Cdi.NEVER), isolation=isolation or NodeIsolation(), **choices)
+        self.plugin = Plugin(api, NODE, self.source, kubelet.folder, told)
         self.thread = threading.Thread(target=self.plugin.run, daemon=True)  # a test that fails does not stop all of them
 
     def start(self):

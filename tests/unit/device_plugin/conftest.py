@@ -82,8 +82,8 @@ def plugin_with(api, kubelet, machines, client, until):
     """Makes whole plugins for one node, over a source or the description of its machine; all are stopped in the end."""
     made = []
 
-    def make(source=None, cdi=None, isolation=None):
-        made.append(Running(api, kubelet, machines, client, until, source, cdi, isolation))
+    def make(source=None, cdi=None, isolation=None, **choices):
+        made.append(Running(api, kubelet, machines, client, until, source, cdi, isolation, **choices))
         made[-1].node()
         return made[-1]
 

@@ -9,6 +9,7 @@ import pytest
 from kompakt_core.contract.conditions import ConditionReason, TopologyType
 from kompakt_core.topology.describe import read_description
 from kompakt_device_plugin.advertisement import NodeReading, advertise
+from kompakt_device_plugin.gpu_resource import GpuResource
 from kompakt_device_plugin.journal import JournalEntry
 from kompakt_device_plugin.podresources import gpus_of
 from kompakt_device_plugin.pods import NodePods, read_pod
@@ -76,10 +77,10 @@ def test_a_node_offers_under_nvidias_name_what_it_offers_itself():
     graph = read_description("dgx1-v100", "n")
     theirs = {THEIRS: "8"}
     assert advertise(reading(**theirs), graph, Source()).problem.reason == ConditionReason.CONFLICT
-    assert advertise(reading(**theirs), graph, Source(), resource=THEIRS).problem is None
-    shared = advertise(reading(**theirs, **{"nvidia.com/gpu.shared": "8"}), graph, Source(), resource=THEIRS)
+    assert advertise(reading(**theirs), graph, Source(), resource=GpuResource(THEIRS)).problem is None
+    shared = advertise(reading(**theirs, **{"nvidia.com/gpu.shared": "8"}), graph, Source(), resource=GpuResource(THEIRS))
     assert shared.problem.reason == ConditionReason.CONFLICT
-    rival = advertise(reading(**theirs), graph, Source(), resource=THEIRS, rival=f"{THEIRS} too (why)")
+    rival = advertise(reading(**theirs), graph, Source(), resource=GpuResource(THEIRS), rival=f"{THEIRS} too (why)")
     assert (rival.offered, rival.problem.reason) == (None, ConditionReason.CONFLICT)
     conflict = next(one for one in conditions_of(rival.report) if one.type == TopologyType.CONFLICT)
     assert (conflict.status, conflict.message) == (True, f"another driver offers GPUs of this node as {THEIRS} too (why)")
