@@ -39,6 +39,7 @@ class Settings:
     bare_pods: bool
     plain_metrics: bool
     resource: str
+    explain_only: bool
 
 
 def parse(arguments: Sequence[str]) -> Settings:
@@ -76,6 +77,13 @@ def parser() -> argparse.ArgumentParser:
         default=contract.RESOURCE,
         choices=contract.RESOURCES,
         help="by which name GPUs are offered and asked for (default: %(default)s)",
+    )
+    made.add_argument(
+        "--explain-only",
+        type=_true,
+        default=False,
+        metavar="true|false",
+        help="whether this process explains and decides nothing: no kube-scheduler is beside it (default: false)",
     )
     made.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
     made.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")

@@ -18,6 +18,7 @@ from kompakt_client.connections import plain
 from kompakt_client.transport import ApiClient
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
+from kompakt_extender.explain_only import ExplainOnly
 from kompakt_extender.leader_gate import LeaderGate
 from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.metrics import ExtenderMetrics
@@ -122,7 +123,7 @@ def server() -> Iterator[tuple[Server, ApiClient]]:
 
 
 @asynccontextmanager
-async def following(gate: LeaderGate) -> AsyncIterator[None]:
+async def following(gate: LeaderGate | ExplainOnly) -> AsyncIterator[None]:
     """The gate follows the Lease meanwhile."""
     task = asyncio.create_task(gate.run())
     yield
@@ -306,3 +307,32 @@ async def test_memory_is_given_back_after_everything_was_compared_once_more(
     session._listed("pods")
     async with asyncio.timeout(20):
         await given.wait()
+
+
+async def test_explaining_only_needs_no_lease_and_decides_nothing(server: tuple[Server, ApiClient]) -> None:
+    state, api = server
+    meta = {"name": "p", "namespace": "default", "uid": "u"}
+    asks = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}], "nodeName": "n"}
+    state.items["pods"] = [{"metadata": meta, "spec": asks}]
+    state.hold_back.clear()
+    explainer = ExplainOnly(api, ExtenderMetrics(), LEVEL_LABELS, "nvidia.com/gpu")
+    async with following(explainer):
+        async with asyncio.timeout(20):
+            while set(state.listed) < {"nodes", "namespaces"}:
+                await asyncio.sleep(0.005)
+        with pytest.raises(Inactive, match="still reading"):
+            explainer.queries()
+        assert "pods" in explainer.trouble
+        state.hold_back.set()
+        async with asyncio.timeout(20):
+            while explainer.trouble:
+                await asyncio.sleep(0.005)
+        assert explainer.queries().pod("default", "p")().state == "Bound"
+        assert explainer.stuck == explainer.unfit == ""
+        session = explainer._session
+        assert session is not None
+        assert [one.gpus for one in session.ledger.bound_to(NodeName("n")).values()] == [2]
+        assert not session.planner._may_decide()
+        explainer._restored("another etcd")
+        assert explainer._session not in (None, session)
+    assert "leases" not in state.listed
