@@ -7,8 +7,9 @@ from kompakt_core import contract
 from kompakt_core.contract import bound_gpus, timestamps
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuIndex, NodeName, indices_of, mask_of
-from kompakt_core.placement.choose import edges_rejection, runner_up
+from kompakt_core.ids import GpuIndex, GpuUuid, NodeName, indices_of, mask_of
+from kompakt_core.patterns.names import Pattern
+from kompakt_core.placement.choose import edges_rejection, facts_on, runner_up
 from kompakt_core.placement.gang_placement import ideal_value
 from kompakt_core.placement.model import Gang, GpuRequest, NodeState, PlacementPolicy, Reason, Snapshot
 from kompakt_core.topology.graph import LinkGraph
@@ -44,6 +45,7 @@ class PodExplanation:
     planned: bool  # GPUs are promised to it
     weights: Weights
     beyond: str = ""  # what a plain pod asks for and Limits do not let it
+    reported: tuple[GpuUuid, ...] = ()  # what its node reports of it
 
 
 def explain(case: PodExplanation) -> PodAnswer:
@@ -63,10 +65,10 @@ def explain(case: PodExplanation) -> PodAnswer:
         message=trouble or _MESSAGES[state](case, fits),
         job=case.job.name if case.job else "",
         node=pod.node or pod.planned_node,
-        gpus=list(pod.written_gpus or pod.planned_gpus),
+        gpus=list(_gpus(case)),
         gpu_indices=_indices(case),
         asked=asked_of(pod.gpus, gpu_request) if gpu_request is not None else None,
-        value=bound_gpus.value(pod.annotations),
+        value=bound_gpus.value(pod.annotations) if pod.written_gpus else _reported_value(case, gpu_request),
         ideal=_ideal(case, gpu_request) if gpu_request is not None else None,
         decision=_decision(case, gpu_request),
         fits=fits,
@@ -83,9 +85,11 @@ def _gpu_request(case: PodExplanation) -> tuple[GpuRequest | None, str]:
     if not pod.gpus:
         return None, "" if pod.job_uid else f"{TEXTS[Reason.NO_GPUS]}: kompakt has no part in where it runs"
     try:
-        return gpu_request_of(pod.annotations, same_numa_node=bool(case.job and case.job.same_numa_node)), ""
+        found = gpu_request_of(pod.annotations, same_numa_node=bool(case.job and case.job.same_numa_node))
     except InvalidInput as error:
         return None, str(error)
+    # Pods of others know nothing of patterns; most trainings on several GPUs are rings (NCCL).
+    return (found if pod.ours or found.pattern is not Pattern.NONE else replace(found, pattern=Pattern.RING)), ""
 
 
 def _compared(pod: PodView, gpu_request: GpuRequest) -> GpuRequest:
@@ -111,8 +115,27 @@ def _state(case: PodExplanation) -> str:
     return "Planned" if case.planned else "Waiting"
 
 
+def _gpus(case: PodExplanation) -> tuple[GpuUuid, ...]:
+    """Nothing is written on pods whose GPUs somebody else hands out."""
+    return case.pod.written_gpus or case.reported or case.pod.planned_gpus
+
+
+def _reported_value(case: PodExplanation, gpu_request: GpuRequest | None) -> int | None:
+    """What the GPUs are worth that somebody else gave it."""
+    state = case.snapshot.nodes.get(NodeName(case.pod.node or ""))
+    if gpu_request is None or not case.reported or state is None or state.graph is None:
+        return None
+    mask = mask_of([GpuIndex(index) for index in _indices(case)])
+    try:
+        return int(facts_on(state.graph, mask, gpu_request).value(mask))
+    except InvalidInput:
+        return None
+
+
 def _bound(case: PodExplanation, fits: int) -> str:
     where = f"bound to {case.pod.node}"
+    if not case.pod.ours:
+        return f"{where} by another scheduler"
     decision = case.decision
     if decision is None or decision.node != case.pod.node:
         return f"{where}; {_NOT_NOTED}"
@@ -153,7 +176,7 @@ def _indices(case: PodExplanation) -> list[int]:
     if state is None or state.graph is None:
         return []
     index = {gpu.uuid: int(gpu.index) for gpu in state.graph.gpus}
-    return [index[uuid] for uuid in case.pod.written_gpus or case.pod.planned_gpus if uuid in index]
+    return [index[uuid] for uuid in _gpus(case) if uuid in index]
 
 
 def _decision(case: PodExplanation, asked: GpuRequest | None) -> Decision | None:

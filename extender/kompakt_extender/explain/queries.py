@@ -5,7 +5,7 @@ from datetime import datetime
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import NodeName
+from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Gang
 from kompakt_extender.custom_patterns import WeighedHere, Weights
 from kompakt_extender.explain import jobs, nodes, pods, what_if
@@ -103,7 +103,12 @@ class Queries:
             planned=any(self._ledger.claims_of(pod.uid, source) for source in ClaimSource),
             weights=self._weights,
             beyond=self._jobs.limits.beyond_pod(pod),
+            reported=self._reported(pod),
         )
+
+    def _reported(self, pod: PodView) -> tuple[GpuUuid, ...]:
+        topology = self._ledger.topologies.get(pod.node) if pod.node else None
+        return tuple(uuid for uuid, uid in topology.held if uid == pod.uid) if topology else ()
 
     def _gang(self, job: JobView) -> tuple[Gang | None, str]:
         """The gang as the planner would plan it, or what is wrong with it."""

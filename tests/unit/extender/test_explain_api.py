@@ -400,3 +400,18 @@ def test_a_gang_that_asks_for_no_bandwidth_is_told_of_none(pattern: str, told: s
     ideal, value = (0, 0) if pattern == "None" else (50_000, 25_000)
     plan = PlanRecord("Machine", value, ideal, "2026-01-31T12:00:00Z", ())
     assert placed_message(plan).endswith(told)
+
+
+async def test_gpus_that_somebody_else_gave_a_pod_are_those_that_its_node_reports(client: ExplainClient) -> None:
+    leader, graph = client.leader, machine("dgx1-v100")
+    made = leader.add_pod(pod("theirs", 2, schedulerName="default-scheduler", nodeName="n0"))
+    unknown = await client.get("/pods/default/theirs")
+    assert (unknown["gpus"], unknown["value"]) == ([], None)
+    topology = leader.world.topologies["n0"]
+    pair = [topology["spec"]["gpus"][index]["uuid"] for index in (0, 3)]
+    topology["status"]["held"] = [{"uuid": uuid, "podUID": made["metadata"]["uid"]} for uuid in pair]
+    leader.world.put("topologies", "n0", topology)
+    leader.see()
+    told = await client.get("/pods/default/theirs")
+    assert (told["gpus"], told["gpuIndices"], told["message"]) == (pair, [0, 3], "bound to n0 by another scheduler")
+    assert told["value"] == best_ring(graph, 0b1001, 2) > 0
