@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import inspect
 
-from kompakt_cli.doctor_reading import PART, PLURALS, ClusterReading, Item, is_part, readable
+from kompakt_cli.doctor_reading import PART, PLURALS, ClusterReading, Item, is_part, only_reports, readable
 from kompakt_cli.finding import Finding, ok, problem, some, warning
 from kompakt_core import contract
 from kompakt_core.contract import timestamps
@@ -46,7 +46,8 @@ def kubernetes(reading: ClusterReading) -> Iterator[Finding]:
 def parts(reading: ClusterReading) -> Iterator[Finding]:
     """Whether each part has its pods ready, all of one version."""
     workloads = [*readable(reading.deployments), *_plugins(reading)]
-    for name, wanted in (("operator", "Deployment"), ("scheduler", "Deployment"), ("device-plugin", "DaemonSet")):
+    expected = (("operator", "Deployment"), ("scheduler", "Deployment"), ("device-plugin", "DaemonSet"))
+    for name, wanted in expected[1:] if only_reports(reading) else expected:
         found = [one for one in workloads if is_part(one, name)]
         if not found:
             cure = f"{UPGRADE.format(reading.release)}; name another namespace with --kompakt-namespace"
@@ -166,6 +167,9 @@ def _fields(node: inspect.Type, path: str) -> Iterator[str]:
 
 def leases(reading: ClusterReading) -> Iterator[Finding]:
     """Whether one process of operator and scheduler is active: holds the Lease, renews it, and is a pod."""
+    if only_reports(reading):
+        yield ok("Leases", "none is needed: kompakt only reports and explains")
+        return
     specs = {one["metadata"]["name"]: one.get("spec") or {} for one in readable(reading.leases)}
     pods = None if reading.lacking("parts") else {one["metadata"]["name"] for one in readable(reading.parts)}
     for name, part in LEASES.items():

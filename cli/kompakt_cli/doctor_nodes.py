@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kompakt_cli.doctor_reading import ClusterReading, Item, is_part, readable
+from kompakt_cli.doctor_reading import ClusterReading, Item, is_part, only_reports, option, readable
 from kompakt_cli.finding import Finding, ok, problem, some, warning
 from kompakt_core import contract
 from kompakt_core.contract import gpu_holders
@@ -33,6 +33,9 @@ CURES: Final[Mapping[str, str]] = {
 
 def other_plugins(reading: ClusterReading) -> Iterator[Finding]:
     """Two plugins must not hand out one GPU."""
+    if only_reports(reading):
+        yield ok("other device plugins", f"somebody else hands out GPUs, as {resource(reading)}; kompakt only reports")
+        return
     ours = resource(reading)
     shared = [one for one in readable(reading.nodes) if _offers(one, ours) and _others(one, ours)]
     conditions = {one["metadata"]["name"]: _conditions(one) for one in readable(reading.topologies)}
@@ -58,7 +61,7 @@ def _by(nodes: list[Item], ours: str) -> str:
 
 def resource(reading: ClusterReading) -> str:
     """By which name kompakt offers GPUs there; its default where the device plugin may not be looked at."""
-    return _option(reading, "--resource=") or contract.RESOURCE
+    return option(reading, "--resource=") or contract.RESOURCE
 
 
 def _offers(node: Item, ours: str) -> bool:
@@ -128,13 +131,7 @@ def _undescribed(reading: ClusterReading) -> Iterator[str]:
 
 def source(reading: ClusterReading) -> str:
     """Where link graphs come from, by the device plugin's arguments; empty where there is none."""
-    return _option(reading, "--source=")
-
-
-def _option(reading: ClusterReading, option: str) -> str:
-    mine = [one["spec"]["template"]["spec"] for one in readable(reading.daemonsets) if is_part(one, "device-plugin")]
-    words = [word for pod in mine for one in pod["containers"] for word in one.get("args") or ()]
-    return next((word.removeprefix(option) for word in words if word.startswith(option)), "")
+    return option(reading, "--source=")
 
 
 def gpu_nodes(reading: ClusterReading) -> Iterator[Finding]:
@@ -165,13 +162,14 @@ def link_graphs(reading: ClusterReading) -> Iterator[Finding]:
     """Whether each node with our GPUs has a GPUTopology that can be used."""
     topologies, ours = {_name(one): one for one in readable(reading.topologies)}, resource(reading)
     nodes = [one for one in readable(reading.nodes) if _offers(one, ours)]
-    found = [one for node in nodes for one in _graph(node, topologies.get(_name(node)), ours)]
+    offered = "" if only_reports(reading) else ours
+    found = [one for node in nodes for one in _graph(node, topologies.get(_name(node)), offered)]
     yield from found
     if not any(one.check == "link graphs" for one in found):
         yield ok("link graphs", f"{len(topologies)} nodes report theirs")
 
 
-def _graph(node: Item, topology: Item | None, ours: str) -> Iterator[Finding]:
+def _graph(node: Item, topology: Item | None, offered_as: str) -> Iterator[Finding]:
     name, look = _name(node), LOOK.format(_name(node))
     log = "kubectl logs of the node's device plugin says why; a restart of that pod writes the object anew"
     if topology is None:
@@ -184,7 +182,7 @@ def _graph(node: Item, topology: Item | None, ours: str) -> Iterator[Finding]:
         yield problem("link graphs", f"{name}: the GPUTopology cannot be read: {error}", cure)
         return
     healthy = sum(gpu.health == HEALTHY for gpu in graph.gpus)
-    offered = int((node.get("status") or {}).get("allocatable", {}).get(ours, 0))
+    offered = int((node.get("status") or {}).get("allocatable", {}).get(offered_as, 0)) if offered_as else healthy
     if (topology["spec"].get("nodeUID"), healthy) != (node["metadata"]["uid"], offered):
         said = f"{name}: the GPUTopology is out of step with the Node ({healthy} healthy GPUs there, {offered} offered here)"
         yield problem("link graphs", f"{said}: no pod is placed there", log)
@@ -223,7 +221,7 @@ def container_toolkit(reading: ClusterReading) -> Iterator[Finding]:
     if unknown:
         said = f"nobody knows yet whether {some(unknown)} show GPUs of others"
         found.append(warning(check, said, CURES[ConditionReason.NOT_PROBED]))
-    if _option(reading, "--cdi=") == "never":
+    if option(reading, "--cdi=") == "never":
         said = f"devicePlugin.cdi is never: a pod's {contract.ENV_NVIDIA_VISIBLE} may show it GPUs of others"
         found.append(warning(check, said, "set devicePlugin.cdi=auto where users do not trust each other"))
     yield from found or [ok(check, _told(source(reading)))]

@@ -82,6 +82,18 @@ def readable(items: Items) -> tuple[Item, ...]:
     return () if isinstance(items, Unread) else items
 
 
+def option(reading: ClusterReading, option: str) -> str:
+    """An option of the device plugin's command line, such as --source=; empty where it is not given, or may not be seen."""
+    mine = [one["spec"]["template"]["spec"] for one in readable(reading.daemonsets) if is_part(one, "device-plugin")]
+    words = [word for pod in mine for one in pod["containers"] for word in one.get("args") or ()]
+    return next((word.removeprefix(option) for word in words if word.startswith(option)), "")
+
+
+def only_reports(reading: ClusterReading) -> bool:
+    """Whether somebody else hands out the GPUs (chart value allocation: Report)."""
+    return option(reading, "--allocation=") == "report"
+
+
 class ClusterReader:
     """Reads one cluster. `clock` is this machine's, in seconds since 1970."""
 

@@ -56,7 +56,8 @@ def accounts_rights(deployments: Iterable[Item]) -> tuple[AskedRight, ...]:
             only = next((word.partition("=")[2] for word in words if word.startswith("--namespace=")), "")
             found += [AskedRight(*row, namespace=only, account=account) for row in OPERATOR]
         elif is_part(one, "scheduler"):
-            found += [AskedRight(*row, account=account) for row in SCHEDULER]
+            explains = "--explain-only=true" in words
+            found += [AskedRight(*row, account=account) for row in SCHEDULER if not explains or row[0] == "watch"]
             found += [AskedRight(*row, account=account.removesuffix("-scheduler") + ACCOUNT) for row in PLUGIN]
     return tuple(found)
 

@@ -128,6 +128,23 @@ def test_under_nvidias_name_that_resource_is_kompakts() -> None:
     assert "1 nodes offer nvidia.com/gpu" in {one.found for one in doctor_cluster.findings(named)}
 
 
+def test_where_kompakt_only_reports_nothing_else_is_missed() -> None:
+    explains = part("scheduler", args=["--explain-only=true"])
+    needed = doctor_rights.accounts_rights((explains,))
+    reporting = replace(
+        WELL,
+        deployments=(explains,),
+        daemonsets=(plugin("--resource=nvidia.com/gpu", "--allocation=report"),),
+        leases=(),
+        nodes=(node(**{c.RESOURCE.replace(".", "_").replace("/", "__"): "0"}, nvidia_com__gpu="32"),),
+        pods=(pod("old", 900, "default-scheduler"),),
+        rights=dict.fromkeys((*doctor_rights.own_rights("team", "kompakt-system"), *needed), True),
+    )
+    assert unwell(reporting) == []
+    assert not [one for one in needed if one.verb == "create"]
+    assert any("somebody else hands out GPUs, as nvidia.com/gpu" in one.found for one in doctor_cluster.findings(reporting))
+
+
 def without(name: str) -> tuple[Item, ...]:
     """The CRDs as an older release had them: a field of TrainingJob's status is missing."""
     older = json.loads(json.dumps(DEFINITIONS))
