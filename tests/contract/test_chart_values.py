@@ -186,6 +186,7 @@ def test_a_change_of_the_schedulers_configuration_restarts_its_pods() -> None:
 
 # What a leaf of values.yaml is changed to, where adding to it or turning it round makes no sense; and what must be set beside.
 SAMPLES: dict[str, Any] = {
+    "allocation": "Report",
     "image.registry": "mirror",
     "image.tag": "9",
     "image.digests": {"operator": DIGEST},
@@ -228,6 +229,7 @@ SAMPLES: dict[str, Any] = {
     "admission.writers": ["ann"],
 }
 BESIDE = {
+    "allocation": ('devicePlugin.resourceName="nvidia.com/gpu"',),
     "admission.setSchedulerName": ('devicePlugin.resourceName="nvidia.com/gpu"',),
     "admission.enabled": ("admission.iKnowWhatThisOpens=true",),
     "devicePlugin.nvmlLibrary": ('devicePlugin.source="nvml"',),

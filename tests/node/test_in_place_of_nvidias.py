@@ -9,11 +9,13 @@ import signal
 import pytest
 
 from kompakt_core.contract import ANN_GPUS, SCHEDULER_NAME
+from tests.support.node.commands import kompakt_command
 from tests.support.node.jobs import Jobs, await_phase, pods_of, sleeping
 from tests.support.node.nvidias_plugin import RESOURCE, SOCKET, NvidiasPlugin
 from tools.kube import cgroups, install, node, scatter, stack
 from tools.kube.gpu_views import kubelet_folder
 from tools.kube.kubectl import await_state
+from tools.kube.parts import NAMESPACE
 
 THEIRS = "theirs"  # a namespace whose pods keep the default scheduler
 NAMED = {
@@ -174,3 +176,35 @@ def test_a_node_moves_over_and_back_with_pods_running(moving: Moving, jobs: Jobs
     await_state(lambda: moving.offered() == scatter.GPUS, "theirs offers all GPUs", 30)
     assert world.kubectl.get("pod", "asks-ours")["status"]["phase"] == "Running"
     moving.pod("last", 4, namespace=THEIRS)
+
+
+def test_beside_the_other_plugin_kompakt_reports_and_explains_and_nothing_else(moving: Moving) -> None:
+    world = moving.world
+    moving.theirs()
+    install.helm_install(world.cluster, world.images, {"allocation": "Report", "devicePlugin.resourceName": RESOURCE})
+    made = moving.pod("asks-theirs", namespace=THEIRS)
+    await_state(lambda: len(moving.held().get("asks-theirs", ())) == 2, "the pod's GPUs are reported", 60)
+    assert (moving.conflict(), moving.topology()["status"]["free"]) == ("", scatter.GPUS - 2)
+    assert ANN_GPUS not in (world.kubectl.get("pod", "asks-theirs", f"--namespace={THEIRS}")["metadata"].get("annotations") or {})
+    assert made["spec"]["schedulerName"] == "default-scheduler"
+
+    where = f"--namespace={NAMESPACE}"
+    (deployment,) = world.kubectl.items("deployments", where)
+    assert [one["name"] for one in deployment["spec"]["template"]["spec"]["containers"]] == ["extender"]
+
+    def nodes():
+        done = kompakt_command(world, "explain", "nodes", "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return {one["name"]: one for one in json.loads(done.stdout)["items"]}
+
+    await_state(lambda: len(nodes()[moving.node.name]["free"]) == scatter.GPUS - 2, "explain knows who has what", 30)
+    done = kompakt_command(world, "what-if", "--gpus", "4", "--pattern", "ring", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    offers = {one["node"]: one for one in json.loads(done.stdout)["offers"]}
+    assert not set(offers[moving.node.name]["gpus"]) & {moving.gpus.index(gpu) for gpu in moving.held()["asks-theirs"]}
+    done = kompakt_command(world, "explain", "pod", "asks-theirs", "-n", THEIRS, "-o", "json")
+    told = json.loads(done.stdout)
+    assert set(told["gpus"]) == moving.held()["asks-theirs"]
+    assert 0 < told["value"] <= told["ideal"]
+    checked = kompakt_command(world, "doctor", "cluster")
+    assert checked.returncode == 0, checked.stdout

@@ -46,5 +46,6 @@ def _which(row: Mapping[str, Any]) -> str:
     place = {"release": "in kompakt's own namespace", "jobs": "where it looks after jobs"}.get(row.get("where", ""), "")
     given = f"by the ClusterRole `{row['from']}`" if "from" in row else ""
     names = f"called {', '.join(row['names'])}" if "names" in row and not row.get("only") else ""
+    reporting = f"with `allocation: {row['allocation']}`" if "allocation" in row else ""
     everywhere = "in namespaces of the system too" if row.get("systemNamespaces") else ""
-    return "; ".join(filter(None, (f"only {row['only']}" if row.get("only") else "", names, place, everywhere, given)))
+    return "; ".join(filter(None, (f"only {row['only']}" if row.get("only") else "", names, place, everywhere, reporting, given)))

@@ -50,6 +50,11 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* Parts with an account, as JSON. Where kompakt only reports, the scheduler's pods hold an extender that explains. */}}
+{{- define "kompakt.parts" -}}
+{{- ternary (list "operator" "scheduler" "device-plugin") (list "scheduler" "device-plugin") (eq .Values.allocation "DevicePlugin") | toJson -}}
+{{- end -}}
+
 {{/* What nodes a pod may land on, and which images it may pull. */}}
 {{- define "kompakt.podPlace" -}}
 {{- with default .values.priorityClassName .root.Values.priorityClassName }}
@@ -95,8 +100,9 @@ labels:
 {{/* Rules of an account's role from files/rights.yaml: the rows of these places that no role of the cluster gives. */}}
 {{- define "kompakt.rules" -}}
 {{- $where := .where -}}
+{{- $allocation := .root.Values.allocation -}}
 {{- range index (.root.Files.Get "files/rights.yaml" | fromYaml) .account }}
-{{- if and (not .from) (has .where $where) }}
+{{- if and (not .from) (has .where $where) (eq $allocation (default $allocation .allocation)) }}
   - apiGroups: [{{ .group | quote }}]
     resources: [{{ .resource }}]
     {{- with .names }}
