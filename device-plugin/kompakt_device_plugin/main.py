@@ -30,7 +30,7 @@ from kompakt_device_plugin.isolation import IsolationLevel, NodeIsolation
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.node_lock import NodeLock
-from kompakt_device_plugin.podresources import PodResources
+from kompakt_device_plugin.podresources import POD_RESOURCES, PodResources
 from kompakt_device_plugin.pods import NodePods
 from kompakt_device_plugin.registration import SOCKETS, Registrar
 from kompakt_device_plugin.rivals import RivalSockets
@@ -196,10 +196,9 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         known.error("the node has no name: give --node-name or set NODE_NAME")
     if not 0 <= options.health_port < 65536:
         known.error(f"--health-port {options.health_port} is no port; give 0 to 65535")
-    if not (options.kubelet_dir / SOCKETS).is_dir():
-        known.error(
-            f"{options.kubelet_dir / SOCKETS} is no folder: --kubelet-dir must name kubelet's folder, mounted from the host"
-        )
+    needed = options.kubelet_dir / (SOCKETS if options.allocation is Allocation.DEVICE_PLUGIN else POD_RESOURCES)
+    if not needed.is_dir():
+        known.error(f"{needed} is no folder: --kubelet-dir must name kubelet's folder, mounted from the host")
     return options
 
 

@@ -12,7 +12,8 @@ from kompakt_device_plugin.proto import podresources_pb2 as pb
 from kompakt_device_plugin.proto import podresources_pb2_grpc as pb_grpc
 from kompakt_device_plugin.reconcile import PodKey
 
-SOCKET: Final = "pod-resources/kubelet.sock"  # in kubelet's folder
+POD_RESOURCES: Final = "pod-resources"  # in kubelet's folder
+SOCKET: Final = f"{POD_RESOURCES}/kubelet.sock"
 _SECONDS: Final = 3.0
 _SHARE: Final = "::"  # before the number of a share of one GPU, as NVIDIA's device plugin names shares
 

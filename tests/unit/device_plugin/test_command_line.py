@@ -85,3 +85,13 @@ def test_a_process_whose_driver_hangs_ends_when_it_is_told_to(kubelet):
             process.kill()
     assert process.returncode == 0
     assert "the driver hangs and is left as it is" in said
+
+
+@pytest.mark.parametrize(("allocation", "folder"), [("device-plugin", "device-plugins"), ("report", "pod-resources")])
+def test_of_kubelets_folder_that_part_has_to_be_there_that_is_needed(allocation, folder, tmp_path, capsys):
+    told = ["--node-name=n", f"--kubelet-dir={tmp_path}", f"--allocation={allocation}"]
+    with pytest.raises(SystemExit):
+        options_of(told)
+    assert f"{tmp_path / folder} is no folder" in capsys.readouterr().err
+    (tmp_path / folder).mkdir()
+    assert options_of(told).allocation == allocation
