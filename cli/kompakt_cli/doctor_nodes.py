@@ -138,7 +138,9 @@ def gpu_nodes(reading: ClusterReading) -> Iterator[Finding]:
     """Nodes with GPUs on which no plugin of kompakt speaks."""
     nodes, ours = readable(reading.nodes), resource(reading)
     silent = sorted(_name(one) for one in nodes if _announces(one) and not _offers(one, ours) and not _others(one, ours))
-    if silent:
+    if silent and only_reports(reading):
+        yield warning("GPU nodes", f"nobody offers {ours} there: {some(silent)}", "see to the plugin that hands out GPUs there")
+    elif silent:
         cure = (
             "kubectl get pods -n "
             + reading.release

@@ -141,6 +141,12 @@ def test_where_kompakt_only_reports_nothing_else_is_missed() -> None:
         rights=dict.fromkeys((*doctor_rights.own_rights("team", "kompakt-system"), *needed), True),
     )
     assert unwell(reporting) == []
+    (silent,) = unwell(replace(reporting, nodes=({**node(), "status": {}},), topologies=()))
+    assert (silent.check, silent.health, silent.found) == (
+        "GPU nodes",
+        Health.WARNING,
+        "nobody offers nvidia.com/gpu there: dgx-0",
+    )
     assert not [one for one in needed if one.verb == "create"]
     assert any("somebody else hands out GPUs, as nvidia.com/gpu" in one.found for one in doctor_cluster.findings(reporting))
 
