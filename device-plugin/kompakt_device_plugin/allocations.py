@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import Final
 
 from kompakt_client.requests import Object
+from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
 from kompakt_device_plugin.devices import Devices
@@ -75,8 +76,8 @@ class Allocations:
         return dict(found.taken)
 
     def rival(self, resource: str) -> str:
-        """How another plugin of the same resource shows in what pods have; empty where none does."""
-        if not self.unserved:
+        """How another plugin of the same resource shows in what pods have; empty where none does. None serves ours."""
+        if resource == contract.RESOURCE or not self.unserved:
             return ""
         namespace, pod = min(self.unserved)
         return f"{resource} too (pod {namespace}/{pod} has GPUs that kompakt did not hand out)"

@@ -15,6 +15,7 @@ import grpc
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kompakt_core import contract
 from kompakt_core.contract import gpu_holders
 from kompakt_core.topology.describe import read_description
 from kompakt_device_plugin.allocations import STARTING_SECONDS, Allocations, StillRunning
@@ -76,7 +77,7 @@ class Node(RuleBasedStateMachine):
         live = {"status": {"held": gpu_holders.encode(self.report)}}
         found = self.allocations.look(live, pods, handed)
         self.report = self.allocations.held or ()
-        assert not self.allocations.unserved, "all that kubelet gives was handed over here"
+        assert not self.allocations.rival(contract.RESOURCE), "nobody else serves kompakt.dev/gpu"
         self.parts.devices.hold(holders(found, pods), (pod.uid for pod in pods))
 
     @rule()
