@@ -271,7 +271,7 @@ def test_in_one_namespace_the_operator_has_roles_only() -> None:
 def test_definitions_are_kept_on_uninstall_unless_asked(found: Objects) -> None:
     for one, kept in ((found, "keep"), (objects("crds.keep=false"), None)):
         definitions = of_kind(one, "CustomResourceDefinition").values()
-        assert len(definitions) == 3
+        assert len(definitions) == 4
         assert {(d["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") for d in definitions} == {kept}
     assert of_kind(objects("crds.install=false"), "CustomResourceDefinition") == {}
 
@@ -326,14 +326,31 @@ MUTATING = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
 KEEP = {"helm.sh/resource-policy": "keep"}
 
 
+GANGS, SCHEDULER_NAME = "kompakt-admission-gangs", "kompakt-admission-scheduler-name"
+
+
+def mutating(found: Objects) -> set[str]:
+    """Names of policies that change pods; each has its binding, of that name."""
+    policies, bindings = (of_kind(found, kind) for kind in MUTATING)
+    assert policies.keys() == bindings.keys()
+    assert all(binding["spec"]["policyName"] == name for name, binding in bindings.items())
+    return set(policies)
+
+
 def test_pods_get_kompakts_scheduler_where_their_resource_is_not_kompakts_alone(found: Objects) -> None:
-    assert of_kind(found, *MUTATING) == {}
+    assert mutating(found) == {GANGS}
     named = objects(NAMED, 'admission.exemptNamespaces=["theirs"]')
-    (policy,), (binding,) = (of_kind(named, kind).values() for kind in MUTATING)
-    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
-    (excepted,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
-    assert (excepted["operator"], excepted["values"]) == ("NotIn", ["theirs"])
-    assert of_kind(objects(NAMED, "admission.setSchedulerName=false"), *MUTATING) == {}
+    assert mutating(named) == {GANGS, SCHEDULER_NAME}
+    for binding in of_kind(named, MUTATING[1]).values():
+        (excepted,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert (excepted["operator"], excepted["values"]) == ("NotIn", ["theirs"])
+    assert mutating(objects(NAMED, "admission.setSchedulerName=false")) == {GANGS}
+
+
+def test_pods_of_gangs_bring_gate_and_scheduler_themselves_where_no_policy_can_give_them() -> None:
+    done = templated(version="v1.35.1")
+    assert done.returncode == 0, done.stderr
+    assert "MutatingAdmissionPolicy" not in done.stdout
 
 
 def test_what_binds_pods_to_kompakts_scheduler_goes_with_the_release_under_nvidias_name(found: Objects) -> None:

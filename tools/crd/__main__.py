@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tools.crd import gputopology, limits, podtemplate, reference, trainingjob
+from tools.crd import gang, gputopology, limits, podtemplate, reference, trainingjob
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "crds"
@@ -45,13 +45,15 @@ def files(template: dict[str, Any]) -> dict[str, str]:
         "trainingjobs": trainingjob.trainingjob(template),
         "gputopologies": gputopology.gputopology(),
         "joblimits": limits.limits(),
+        "gangs": gang.gang(),
     }
     return {f"{name}.yaml": dump(one) for name, one in made.items()}
 
 
 def pages() -> dict[str, str]:
     """Name and text of every reference page."""
-    return {f"{page.names['singular']}.md": reference.page(page) for page in (trainingjob.PAGE, gputopology.PAGE, limits.PAGE)}
+    made = trainingjob.PAGE, gputopology.PAGE, limits.PAGE, gang.PAGE
+    return {f"{page.names['singular']}.md": reference.page(page) for page in made}
 
 
 def main() -> None:

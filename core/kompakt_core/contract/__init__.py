@@ -2,6 +2,7 @@
 and read, each in one module.
 
 placement_annotations  how a pod wants its GPUs chosen        operator, users -> planner, extender, device plugin
+gang_member            to which gang of others a pod belongs  users -> planner
 planned_seat           a worker's place                       planner -> extender, container (rank, by `downward`)
 bound_gpus             the GPUs of a bound pod                extender, device plugin -> all
 worker_labels          whose worker a pod is                  operator -> all
@@ -31,6 +32,8 @@ JOB_KIND: Final = "TrainingJob"
 JOB_PLURAL: Final = "trainingjobs"
 TOPOLOGY_KIND: Final = "GPUTopology"
 TOPOLOGY_PLURAL: Final = "gputopologies"
+GANG_KIND: Final = "Gang"
+GANG_PLURAL: Final = "gangs"
 LIMITS_KIND: Final = "Limits"
 LIMITS_PLURAL: Final = "joblimits"  # not "limits", which is kubectl's short name of LimitRange
 
@@ -78,6 +81,17 @@ LABEL_WORKER_INDEX: Final = "kompakt.dev/worker-index"
 # operator -> all, users: the attempt's number
 LABEL_ATTEMPT: Final = "kompakt.dev/attempt"
 WORKER_LABELS: Final = (LABEL_JOB_NAME, LABEL_JOB_UID, LABEL_ROLE, LABEL_WORKER_INDEX, LABEL_ATTEMPT)
+
+# Labels and annotations of pods that no TrainingJob made, and that are to be placed as one gang: pods of a Job, a JobSet, a
+# PyTorchJob, a RayCluster.
+
+# users -> planner: the name of the gang, and of the object Gang that the planner makes for it
+LABEL_GANG: Final = "kompakt.dev/gang"
+# users -> planner: how many pods the gang has; none of them gets a place before all exist
+ANN_GANG_SIZE: Final = "kompakt.dev/gang-size"
+# users -> planner: `Machine`, `Rack`, `Block` or `Cluster`: how far the gang may be spread; absent is `Cluster`
+ANN_REQUIRED_LEVEL: Final = "kompakt.dev/required-level"
+GANG_ANNOTATIONS: Final = frozenset({ANN_GANG_SIZE, ANN_REQUIRED_LEVEL})
 
 # Labels of nodes.
 

@@ -85,6 +85,11 @@ def worker_index(labels: Labels) -> int | None:
     return counts.readable(labels.get(contract.LABEL_WORKER_INDEX))
 
 
+def numbered(labels: Labels, index: int) -> Labels:
+    """The same with this index over all roles."""
+    return {**labels, contract.LABEL_WORKER_INDEX: counts.encode(index)}
+
+
 def attempt_selector(uid: str, number: int) -> dict[str, str]:
     """The labels by which the pods of one attempt are found."""
     return {contract.LABEL_JOB_UID: uid, contract.LABEL_ATTEMPT: counts.encode(number)}
