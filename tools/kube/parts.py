@@ -17,7 +17,15 @@ import yaml
 
 from kompakt_client.errors import ApiError
 from kompakt_client.transport import ApiClient, connect
-from kompakt_core.contract import API_VERSION, JOB_PLURAL, LIMITS_PLURAL, TOKEN_AUDIENCE, TOKEN_HEADER, TOPOLOGY_PLURAL
+from kompakt_core.contract import (
+    API_VERSION,
+    GANG_PLURAL,
+    JOB_PLURAL,
+    LIMITS_PLURAL,
+    TOKEN_AUDIENCE,
+    TOKEN_HEADER,
+    TOPOLOGY_PLURAL,
+)
 from tools.kube.admission import await_limits
 from tools.kube.components import Component, Find, answers
 from tools.kube.control_plane import ControlPlane, StartFailed
@@ -33,6 +41,7 @@ RELEASE = "kompakt"
 RIGHTS = frozenset(
     {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     | {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema"}
+    | {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 )
 READER = f"{RELEASE}-explain-reader"  # in whose name tests and benchmarks ask our parts
 # The stand-in for the device plugins of all nodes works with the administrator's account.
@@ -87,7 +96,7 @@ class Parts:
                 resources = self.api.get(f"/apis/{API_VERSION}")["resources"]
             except ApiError:
                 return False
-            return {JOB_PLURAL, LIMITS_PLURAL, TOPOLOGY_PLURAL} <= {resource["name"] for resource in resources}
+            return {JOB_PLURAL, GANG_PLURAL, LIMITS_PLURAL, TOPOLOGY_PLURAL} <= {resource["name"] for resource in resources}
 
         if not wait_until(served, seconds):
             raise StartFailed(f"the API server does not serve {API_VERSION} after {seconds:.0f} s")
