@@ -10,6 +10,7 @@ from kompakt_client.objects import WatchedKind
 from kompakt_client.reflection import BACKOFF
 from kompakt_client.reflector import Reflector, Source
 from kompakt_client.store import ObjectChange, StoredObject
+from kompakt_extender.views import gang_uid
 
 View = TypeVar("View")
 Seen = TypeVar("Seen", contravariant=True)
@@ -33,7 +34,8 @@ class Sink(Protocol[Seen]):
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[View]):
-    """What to watch, and how an object becomes a view; objects are told apart by uid, or `by_name`.
+    """What to watch, and how an object becomes a view; objects are told apart by uid, or `by_name`, which in a namespace is as
+    gang_uid gives it. `optional`: an API server that does not serve this kind has none of them.
 
     `watch_seconds`: the server ends the watch after that; `silence_seconds` without a byte mean that the connection is dead.
     """
@@ -42,6 +44,7 @@ class Resource(Generic[View]):
     path: str
     project: Callable[[bytes], View]
     by_name: bool = False
+    optional: bool = False
     query: Mapping[str, str] = field(default_factory=dict)
     watch_seconds: int = 55
     silence_seconds: float = 70.0
@@ -49,7 +52,9 @@ class Resource(Generic[View]):
 
     def key(self, found: StoredObject[View]) -> str:
         """By what the sink knows an object."""
-        return found.name if self.by_name else found.uid
+        if not self.by_name:
+            return found.uid
+        return gang_uid(found.namespace, found.name) if found.namespace else found.name
 
     @property
     def kind(self) -> WatchedKind[View]:
@@ -59,6 +64,7 @@ class Resource(Generic[View]):
             self.path,
             self.project,
             self.query,
+            self.optional,
             watch_seconds=self.watch_seconds,
             silence_seconds=self.silence_seconds,
         )

@@ -8,7 +8,7 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner.loop import Planner
-from kompakt_extender.views import JobView, LimitsView, NamespaceView, NodeView, PodView, TopologyView
+from kompakt_extender.views import JobKind, JobView, LimitsView, NamespaceView, NodeView, PodView, TopologyView
 
 View = TypeVar("View")
 Seen = TypeVar("Seen")
@@ -40,7 +40,16 @@ class KeyedSink(Generic[View]):
 class EventHandlers:
     """Spreads each change to all who need it."""
 
-    def __init__(self, ledger: GpuLedger, jobs: Jobs, planner: Planner, metrics: ExtenderMetrics) -> None:
+    def __init__(
+        self,
+        ledger: GpuLedger,
+        jobs: Jobs,
+        planner: Planner,
+        metrics: ExtenderMetrics,
+        touch_gang: Callable[[str], None] = lambda uid: None,
+    ) -> None:
+        """`touch_gang` is told of which gang that others made something has changed."""
+        self._touch_gang = touch_gang
         self._ledger = ledger
         self._jobs = jobs
         self._planner = planner
@@ -62,7 +71,13 @@ class EventHandlers:
         return KeyedSink(lambda: self._ledger.topologies, self._see_topology, lose)
 
     def training_jobs(self) -> KeyedSink[JobView]:
-        return KeyedSink(lambda: self._jobs.views, self._see_job, self._lose_job)
+        return KeyedSink(lambda: self._known(JobKind.TRAINING_JOB), self._see_job, self._lose_job)
+
+    def gangs(self) -> KeyedSink[JobView]:
+        return KeyedSink(lambda: self._known(JobKind.GANG), self._see_gang, self._lose_gang)
+
+    def _known(self, kind: JobKind) -> list[str]:
+        return [uid for uid, job in self._jobs.views.items() if job.kind is kind]
 
     def limits(self) -> KeyedSink[LimitsView]:
         known = self._jobs.limits
@@ -90,6 +105,8 @@ class EventHandlers:
             self._jobs.remove_pod(before)
         if (before is None or before.node is None) and pod.node is not None and pod.gpus and not pod.job_uid:
             self._planner.overtaken_by(pod)
+        if pod.gang is not None:
+            self._touch_gang(pod.job_uid)
         if pod.job_uid:
             self._jobs.set_pod(pod)
             if pod.node and _refused(pod):
@@ -101,6 +118,8 @@ class EventHandlers:
         self._ledger.remove_pod(PodUid(uid))
         if pod is not None and pod.job_uid:
             self._jobs.remove_pod(pod)
+        if pod is not None and pod.gang is not None:
+            self._touch_gang(pod.job_uid)
         self._planner.wake()
 
     def _see_node(self, node: NodeView) -> None:
@@ -122,6 +141,17 @@ class EventHandlers:
     def _see_job(self, job: JobView) -> None:
         self._jobs.set_job(job)
         self._planner.wake()
+
+    def _see_gang(self, gang: JobView) -> None:
+        before = self._jobs.views.get(gang.uid)
+        if before is not None and before.object_uid != gang.object_uid:  # deleted, and made anew
+            self._lose_job(gang.uid)
+        self._see_job(gang)
+        self._touch_gang(gang.uid)
+
+    def _lose_gang(self, uid: str) -> None:
+        self._lose_job(uid)
+        self._touch_gang(uid)
 
     def _lose_job(self, uid: str) -> None:
         gone = self._jobs.remove_job(uid)

@@ -1,5 +1,6 @@
 """From TrainingJobs and pods to gangs, and from a plan to the patches that release its pods."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -26,21 +27,34 @@ from kompakt_core.policy.preempt import PodHolding, RunningGang
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_extender import node_rules
 from kompakt_extender.placement_annotations import gpu_request_of
-from kompakt_extender.views import ExpectedRole, JobView, PodView
+from kompakt_extender.views import ExpectedRole, JobKind, JobView, PodView
 
 _GATE_PATH = "/spec/schedulingGates/0"
+_NUMBERS = re.compile("[0-9]+")
 
 
 def members(job: JobView, pods: Iterable[PodView]) -> list[PodView]:
     """The living pods of the job's attempt, by worker index; where there are none, those that the operator will create."""
     mine = [pod for pod in pods if pod.attempt == job.attempt and pod.ours and not pod.deleting and not pod.finished]
+    if job.kind is JobKind.GANG:
+        return numbered(mine)
     return sorted(mine, key=lambda pod: (worker_index(pod), pod.name)) or expected_members(job)
+
+
+def numbered(pods: Iterable[PodView]) -> list[PodView]:
+    """Pods that others made, each with its index in the gang: in the order of their names, numbers in them taken as numbers.
+
+    Controllers that number their pods (Jobs with indices, JobSet, PyTorchJob) have the number in the name, so the ranks that a
+    training gives them lie in that order.
+    """
+    ordered = sorted(pods, key=lambda pod: _NUMBERS.sub(lambda digits: f"{len(digits[0]):04}{digits[0]}", pod.name))
+    return [msgspec.structs.replace(pod, labels=worker_labels.numbered(pod.labels, i)) for i, pod in enumerate(ordered)]
 
 
 def expected_members(job: JobView) -> list[PodView]:
     """The pods of the job's attempt as the operator will create them, by worker index; none where that is not known."""
-    numbered = ((role, index) for role in job.expected if role.pod.ours for index in range(role.replicas))
-    return [_expected_member(job, role, index, number) for number, (role, index) in enumerate(numbered)]
+    each = ((role, index) for role in job.expected if role.pod.ours for index in range(role.replicas))
+    return [_expected_member(job, role, index, number) for number, (role, index) in enumerate(each)]
 
 
 def _expected_member(job: JobView, role: ExpectedRole, index: int, number: int) -> PodView:
@@ -66,13 +80,17 @@ def worker_index(pod: PodView) -> int:
 
 def plannable(job: JobView, pods: Sequence[PodView]) -> bool:
     """Whether the whole gang is there and nothing but our gate holds it."""
-    return len(pods) == job.workers > 0 and all(pod.gates == (contract.GATE,) for pod in pods)
+    return _whole(job, pods) and all(pod.gates == (contract.GATE,) for pod in pods)
 
 
 def replannable(job: JobView, pods: Sequence[PodView]) -> bool:
     """Whether the whole gang is there, released once, perhaps in part, and none of it is bound."""
     ours = ((), (contract.GATE,))
-    return len(pods) == job.workers > 0 and not any(pod.node or pod.gates not in ours for pod in pods)
+    return _whole(job, pods) and not any(pod.node or pod.gates not in ours for pod in pods)
+
+
+def _whole(job: JobView, pods: Sequence[PodView]) -> bool:
+    return len(pods) == job.workers > 0 and all(pod.gang is None or pod.gang.size == job.workers for pod in pods)
 
 
 def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime) -> Gang:
@@ -155,6 +173,8 @@ def running_gang(
     """
     mine = [pod for pod in pods if pod.attempt == job.attempt and not pod.finished]
     stands = record.state is State.RELEASED and record.attempt == job.attempt and job.ours and not (job.suspended or job.finished)
+    if job.kind is JobKind.GANG:
+        return None  # nobody ends its pods as asked, with time for a checkpoint
     if not stands or record.plan is None or not mine or any(pod.deleting or pod.node is None for pod in mine):
         return None
     if job.running_since is None and len(mine) < job.workers:

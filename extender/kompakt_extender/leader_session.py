@@ -21,6 +21,7 @@ from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
 from kompakt_extender.custom_patterns import Weights
 from kompakt_extender.event_handlers import EventHandlers, KeyedSink
 from kompakt_extender.explain.queries import Queries
+from kompakt_extender.gang_objects import GangObjects
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.limits_in_force import read_limits, read_namespace
@@ -28,6 +29,7 @@ from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.project import read_node
+from kompakt_extender.project_gang import read_gang
 from kompakt_extender.project_job import read_job
 from kompakt_extender.project_topology import TopologyReader
 from kompakt_extender.rejections import FilterVerdict
@@ -74,7 +76,8 @@ class LeaderSession:
         self.binder = Binder(
             writer, self.ledger, metrics, self.jobs.released, self.answers.patterns, note=decisions.note, resource=resource
         )
-        handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
+        self.gang_objects = GangObjects(self.jobs, writer, may_write)
+        handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics, self.gang_objects.touch)
         self._watchers = self._watch(api, handlers, resource)
         self._missing = {watcher.name for watcher in self._watchers}
         self.readers: list[Thread] = []  # they refer to all that is known here until they have ended
@@ -82,6 +85,7 @@ class LeaderSession:
     def _watch(self, api: ApiClient, handlers: EventHandlers, resource: str) -> list[Watcher[Any]]:
         topologies = f"{_KOMPAKT}/{contract.TOPOLOGY_PLURAL}"
         jobs = f"{_KOMPAKT}/{contract.JOB_PLURAL}"
+        gangs = f"{_KOMPAKT}/{contract.GANG_PLURAL}"
         limits = f"{_KOMPAKT}/{contract.LIMITS_PLURAL}"
         reader = TopologyReader()
 
@@ -96,6 +100,7 @@ class LeaderSession:
             watcher(Resource("nodes", "/api/v1/nodes", read(read_node), by_name=True), handlers.nodes()),
             watcher(Resource("gputopologies", topologies, reader, by_name=True), handlers.topologies(reader.forget)),
             watcher(Resource("trainingjobs", jobs, read(read_job)), handlers.training_jobs()),
+            watcher(Resource("gangs", gangs, read_gang, by_name=True, optional=True), handlers.gangs()),
             watcher(Resource("joblimits", limits, read_limits, by_name=True), handlers.limits()),
             watcher(Resource("namespaces", "/api/v1/namespaces", read_namespace, by_name=True), handlers.namespaces()),
         ]
@@ -107,6 +112,7 @@ class LeaderSession:
         """Halt at once."""
         self.planner.stop()
         self.retries.stop()
+        self.gang_objects.stop()
         self.binder.stop()
         for watcher in self._watchers:
             watcher.stop()
@@ -139,6 +145,7 @@ class LeaderSession:
                 self.planner.adopt()
                 self.planner.start()
                 self.retries.start()
+                self.gang_objects.start()
                 return
         if not self._missing:  # a comparison has read everything once more
             asyncio.get_running_loop().run_in_executor(None, memory.give_back)

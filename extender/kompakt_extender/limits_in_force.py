@@ -10,7 +10,7 @@ from kompakt_core.contract import placement_annotations
 from kompakt_core.job.limited import JobDemand, NamedLimits, beyond, longest_run, meaning, no_preemptor, no_victim
 from kompakt_core.job.limits import LimitsSpec
 from kompakt_extender.objects import LimitsObject, Namespace
-from kompakt_extender.views import JobView, LimitsView, NamespaceView, PodView
+from kompakt_extender.views import JobKind, JobView, LimitsView, NamespaceView, PodView
 
 _LOG = logging.getLogger(__name__)
 _LIMITS: Final = msgspec.json.Decoder(LimitsObject)
@@ -74,7 +74,8 @@ class LimitsInForce:
 
     def beyond(self, job: JobView) -> str:
         """What this job asks for and Limits do not let it; "" where there is nothing."""
-        return beyond(self._of(tenant_of(job)), job.asked) if self.limits else ""
+        who = "job" if job.kind is JobKind.TRAINING_JOB else "gang"
+        return beyond(self._of(tenant_of(job)), job.asked, who) if self.limits else ""
 
     def beyond_pod(self, pod: PodView) -> str:
         """The same of a plain pod, a gang of one; a job's pods were looked at together when they were planned.

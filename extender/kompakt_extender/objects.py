@@ -263,6 +263,17 @@ class JobObject(msgspec.Struct):
     status: JobStatusObject = msgspec.field(default_factory=JobStatusObject)
 
 
+class GangSpecObject(msgspec.Struct, rename="camel"):
+    size: int = 0
+    required_level: str | None = None
+
+
+class GangObject(msgspec.Struct):
+    metadata: Meta
+    spec: GangSpecObject = msgspec.field(default_factory=GangSpecObject)
+    status: JobStatusObject = msgspec.field(default_factory=JobStatusObject)
+
+
 class LimitsObject(msgspec.Struct):
     """Its spec stays raw: core declares it."""
 

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.contract import INPUT_ANNOTATIONS, job_owner, timestamps
+from kompakt_core.contract import INPUT_ANNOTATIONS, gang_member, job_owner, timestamps
+from kompakt_core.contract.gang_member import GangMember
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.job.limited import DEFAULT_GRACE_SECONDS
@@ -15,7 +16,7 @@ from kompakt_core.placement.model import Taint
 from kompakt_extender import node_rules
 from kompakt_extender.objects import Container, Meta, NodeObject, Pod, PodSpec, Resources
 from kompakt_extender.quantities import count, millis, whole
-from kompakt_extender.views import NOTHING, NodeView, PodView
+from kompakt_extender.views import NOTHING, NodeView, PodView, gang_uid
 
 ANNOTATIONS: Final = tuple(sorted(contract.INPUT_ANNOTATIONS | contract.OUTPUT_ANNOTATIONS))
 MOST_GATES: Final = 8
@@ -62,13 +63,14 @@ def _asking(pod: Pod, gpus: int, problem: str) -> PodView:
     waits = bare.ours and bare.node is None and not bare.finished
     annotations = _own(meta.annotations, ANNOTATIONS)
     large = node_rules.too_large(spec, annotations) if waits else ""
+    gang, unreadable = _gang(meta, bare.job_uid)
     return msgspec.structs.replace(
         bare,
         reason=pod.status.reason or "",
         started=any(status.container_id for status in pod.status.container_statuses or ()),
         gates=_gates(spec),
         gpus=gpus,
-        problem=problem or large,
+        problem=problem or large or unreadable,
         preempts=spec.preemption_policy != "Never",
         priority_class=spec.priority_class_name or "",
         grace_seconds=_grace(spec),
@@ -79,6 +81,7 @@ def _asking(pod: Pod, gpus: int, problem: str) -> PodView:
         annotations={key: text for key, text in annotations.items() if key not in INPUT_ANNOTATIONS} if large else annotations,
         annotated=meta.annotations is not None,
         rules=node_rules.written(spec) if waits and not large else node_rules.NO_RULES,
+        gang=gang,
         mounts_claims=any(v.persistent_volume_claim or v.ephemeral for v in spec.volumes or ()),
     )
 
@@ -93,14 +96,14 @@ def request_view(pod: Pod, resource: str = contract.RESOURCE) -> PodView:
     """Of a pod only what filter and prioritize look at: who asks for how many GPUs, and how."""
     gpus, problem = _gpus(pod, resource)
     meta = pod.metadata
-    annotations = _own(meta.annotations, ANNOTATIONS)
+    annotations, uid = _own(meta.annotations, ANNOTATIONS), job_uid(meta)
     return PodView(
         PodUid(meta.uid),
         meta.namespace,
         meta.name,
-        job_uid=job_uid(meta),
+        job_uid=uid,
         gpus=gpus,
-        problem=problem or node_rules.too_large(pod.spec, annotations),
+        problem=problem or node_rules.too_large(pod.spec, annotations) or _gang(meta, uid)[1],
         labels=_own(meta.labels, contract.WORKER_LABELS),
         annotations=annotations,
         priority_class=pod.spec.priority_class_name or "",
@@ -137,9 +140,23 @@ def node_name(text: str) -> NodeName:
 
 
 def job_uid(meta: Meta) -> str:
-    """The TrainingJob of its namespace that it works for; empty for none."""
-    owner = job_owner.referred(meta.namespace, meta.labels or NOTHING, meta.owner_references or ())
-    return "" if owner is None else owner.uid
+    """The TrainingJob of its namespace that it works for, or the gang of pods that others made; empty for none."""
+    labels = meta.labels or NOTHING
+    owner = job_owner.referred(meta.namespace, labels, meta.owner_references or ())
+    if owner is not None:
+        return owner.uid
+    name = gang_member.name(labels)
+    return gang_uid(meta.namespace, name) if name else ""
+
+
+def _gang(meta: Meta, uid: str) -> tuple[GangMember | None, str]:
+    """What a pod says of the gang that it belongs to, if that is none of a TrainingJob; or what is wrong with it."""
+    labels = meta.labels or NOTHING
+    try:
+        member = gang_member.decode(labels, meta.annotations or NOTHING)
+    except InvalidInput as error:
+        return None, str(error)
+    return (member if uid == gang_uid(meta.namespace, gang_member.name(labels)) else None), ""
 
 
 def _own(texts: Mapping[str, str] | None, keys: Collection[str]) -> Mapping[str, str]:

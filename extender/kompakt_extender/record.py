@@ -43,11 +43,11 @@ def status_apply(job: JobView, record: Record, now: datetime) -> dict[str, Any]:
         conditions.append(Condition(Type.PREEMPTION_REQUESTED, "True", ConditionReason.HIGHER_PRIORITY, asked.message, since))
     return {
         "apiVersion": contract.API_VERSION,
-        "kind": contract.JOB_KIND,
+        "kind": job.kind.value,
         "metadata": {
             "name": job.name,
             "namespace": job.namespace,
-            "uid": job.uid,
+            "uid": job.written_uid,
             "resourceVersion": job.resource_version,
         },
         "status": {

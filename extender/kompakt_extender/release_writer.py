@@ -29,7 +29,7 @@ LONGEST_PAUSE = 5.0  # seconds
 TRIED_SECONDS = 60.0  # a write that has no good answer for so long is not sent again
 # An API server ends a request after a minute (--request-timeout of kube-apiserver): a write sent before that arrives no more.
 LATE_SECONDS = 60.0 + WRITE_SECONDS
-_JOBS = f"/apis/{contract.API_VERSION}/namespaces"
+_NAMESPACES = f"/apis/{contract.API_VERSION}/namespaces"
 
 
 class WriteOutcome(StrEnum):
@@ -76,7 +76,7 @@ class ReleaseWriter:
         Where the job stands there unchanged the same write is sent again: it carries the job's version, so that of the two
         at most one succeeds. Not for ever: a webhook that always fails must not hold the GPUs of a plan.
         """
-        path = f"{_JOBS}/{job.namespace}/{contract.JOB_PLURAL}/{job.name}"
+        path = f"{_NAMESPACES}/{job.namespace}/{job.kind.plural}/{job.name}"
         query = {"fieldManager": contract.PLANNER_MANAGER, "force": "true"}
         body = records.status_apply(job, record, now)
         pause, unheard, last_begins = 0.2, False, self._steady() + TRIED_SECONDS
@@ -118,7 +118,7 @@ class ReleaseWriter:
             if not answer.ok:
                 continue
             found = msgspec.json.decode(answer.body, type=JobObject)
-            if found.metadata.uid != job.uid:
+            if found.metadata.uid != job.written_uid:
                 return WriteOutcome.CONFLICT
             try:
                 same = _same(scheduling_record.decode(found.status.scheduling or {}), record)

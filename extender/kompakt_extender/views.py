@@ -1,12 +1,14 @@
 """What the caches keep of pods, nodes, GPUTopologies, TrainingJobs, Limits and namespaces: frozen values of what we use."""
 
 from collections.abc import Mapping
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 import msgspec
 
 from kompakt_core import contract
 from kompakt_core.contract import bound_gpus, planned_seat, worker_labels
+from kompakt_core.contract.gang_member import GangMember
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.job.limited import DEFAULT_GRACE_SECONDS, JobDemand
 from kompakt_core.job.limits import LimitsSpec
@@ -17,12 +19,31 @@ from kompakt_extender import node_rules
 
 FINISHED = ("Succeeded", "Failed")
 NOTHING: Mapping[str, str] = {}
+ONLY_ATTEMPT: Final = 1  # of a gang that others made: who makes its pods anew does so without us
+
+
+class JobKind(StrEnum):
+    """What a gang's pods belong to: whose status its plan is written in."""
+
+    TRAINING_JOB = contract.JOB_KIND
+    GANG = contract.GANG_KIND
+
+    @property
+    def plural(self) -> str:
+        """As in paths."""
+        return contract.JOB_PLURAL if self is JobKind.TRAINING_JOB else contract.GANG_PLURAL
+
+
+def gang_uid(namespace: str, name: str) -> str:
+    """What stands for the uid of a gang that others made: its pods are there before its object. No object has such a uid."""
+    return f"{namespace}/{name}"
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
     """A pod. `gpus` is the number of GPUs it asks for; `problem` says why that request can never be served.
 
-    `job_uid`: the TrainingJob of its namespace that it works for; empty for a plain pod.
+    `job_uid`: the TrainingJob of its namespace that it works for, or what `gang_uid` gives for its gang; empty for a plain pod.
+    `gang`: what it says of a gang that others made; None for other pods, and where that cannot be read (`problem`).
     Of pods that ask for no GPUs and work for no job only what they take of their node is kept.
     """
 
@@ -54,6 +75,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     rules: bytes = node_rules.NO_RULES  # what it asks of nodes, while it asks
     mounts_claims: bool = False  # a volume of it comes from a PersistentVolumeClaim, and may have to be bound first
     version: int = 0  # resourceVersion: numbers of one resource grow (KEP-5504, stable since Kubernetes 1.35); 0 = unknown
+    gang: GangMember | None = None
     exists: bool = True  # False: the operator creates it when its gang has places
 
     @property
@@ -69,7 +91,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     @property
     def attempt(self) -> int | None:
         """The job's attempt that it belongs to; None for a plain pod."""
-        return worker_labels.attempt(self.labels)
+        return worker_labels.attempt(self.labels) if self.gang is None else ONLY_ATTEMPT
 
     @property
     def planned_node(self) -> NodeName:
@@ -126,8 +148,10 @@ class ExpectedRole(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobView(msgspec.Struct, frozen=True, gc=False):
-    """A TrainingJob: what the planner needs of it. `scheduling` is status.scheduling as written.
+    """A TrainingJob, or a Gang of pods that others made: what the planner needs of it. `scheduling` is status.scheduling as
+    written.
 
+    `uid`: of a Gang what `gang_uid` gives; `object_uid`: that of the object, "" = the same.
     `edges`: (from, to, weight) between GPUs of the whole gang, as written. `communication`: seconds of it per second of computing
     inside a rack, as measured; None: not, or the user declared a word.
     `remaining_s`: seconds of computing that were left when the attempt before ended, if it told so.
@@ -158,6 +182,13 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     asked: JobDemand = JobDemand()
     expected: tuple[ExpectedRole, ...] = ()
     ended: tuple[str, str] | None = None  # how it finished: the condition and its message
+    kind: JobKind = JobKind.TRAINING_JOB
+    object_uid: str = ""
+
+    @property
+    def written_uid(self) -> str:
+        """The uid of the object that its plan is written on."""
+        return self.object_uid or self.uid
 
 
 class LimitsView(msgspec.Struct, frozen=True, gc=False):

@@ -19,6 +19,7 @@ AS_A_WHOLE = {
     "operator/kompakt_operator/environment.py": {"ANN_RANK"},  # whose value a variable gets
     "operator/kompakt_operator/observed.py": {"LABEL_JOB_UID"},  # the key alone selects
     "extender/kompakt_extender/command_line.py": {"LABEL_RACK", "LABEL_BLOCK"},  # defaults of options
+    "extender/kompakt_extender/gangs_of_others.py": {"LABEL_GANG", "ANN_GANG_SIZE", "ANN_REQUIRED_LEVEL"},  # words of messages
     "extender/kompakt_extender/node_state.py": {"LABEL_MACHINE"},  # any text
     "extender/kompakt_extender/explain/what_if.py": {
         "ANN_PATTERN", "ANN_EDGES", "ANN_POLICY", "ANN_SENSITIVITY", "ANN_REQUIRED_LINK",

@@ -15,6 +15,7 @@ from kompakt_extender.cluster_view import may_hold
 from kompakt_extender.consolidation import ClusterPolicy, patience_of
 from kompakt_extender.gang_state import AttemptResult, SeenVersions
 from kompakt_extender.gangs import asks_with, gang_of, preempts_with, replannable
+from kompakt_extender.gangs_of_others import demanding
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.planner.cycle import PlanningCycle, SeenNodes
@@ -114,7 +115,7 @@ class Nomination:
         if not can_be_planned(job, record, pods):
             return None
         seen = cycle.snapshot_for(uid, asks_with(pods))
-        return _Turn(job, record, pods, seen, self._mark(job, record, seen))
+        return _Turn(demanding(job, pods), record, pods, seen, self._mark(job, record, seen))
 
     def _mark(self, job: JobView, record: Record, seen: SeenNodes) -> SeenVersions:
         known = self._jobs

@@ -249,7 +249,7 @@ class PreemptionPlanner:
         if priority is None:
             return None
         names = _names(waiting, namespace)
-        return PreemptRequest(attempt, record.decided_at, *names, waiting.uid, priority, victim.priority)
+        return PreemptRequest(attempt, record.decided_at, *names, waiting.written_uid, priority, victim.priority)
 
     def goes_on(self, now: PlanningRequest) -> bool:
         """Whether the GPUs reserved for a gang still become free: none was lost to others, and somebody is still to end."""

@@ -1,12 +1,14 @@
 """What goes on for a gang before a cycle plans anything: reservations that fall, requests to victims, releases, withdrawals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from kompakt_core.contract import timestamps
-from kompakt_core.contract.scheduling_record import State
+from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_extender.gang_state import GangState
 from kompakt_extender.gangs import plannable, replannable
+from kompakt_extender.gangs_of_others import incomplete_message, is_made_anew
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.planner.pending_writes import PendingWrites
@@ -14,7 +16,8 @@ from kompakt_extender.planner.preemption import PreemptionPlanner
 from kompakt_extender.planner.released_gangs import ReleasedGangs
 from kompakt_extender.planner.reserved_places import ReservedPlaces
 from kompakt_extender.planner.transitions import Transitions
-from kompakt_extender.views import JobView
+from kompakt_extender.planner.waiting_status import INCOMPLETE, not_waiting_for_level
+from kompakt_extender.views import JobKind, JobView, PodView
 
 
 class Reconciliation:
@@ -63,7 +66,7 @@ class Reconciliation:
         if not job.ours or job.suspended or job.finished or job.attempt == 0:
             self._jobs.rest(job.uid)
             return
-        if record.attempt != job.attempt:
+        if record.attempt != job.attempt or is_made_anew(job, record, pods):
             record = self._jobs.fresh(job, record)
             self._transitions.start(gang)
         if record.state is State.RELEASED:
@@ -72,3 +75,13 @@ class Reconciliation:
             self._released.reconcile_withdrawn(job, record, pods)
         elif complete and not record.waiting_since:
             self._jobs.complete(job, record, timestamps.encode(self._clock()))
+        elif job.kind is JobKind.GANG and not complete:
+            self._await_pods(job, record, pods)
+
+    def _await_pods(self, job: JobView, record: Record, pods: Sequence[PodView]) -> None:
+        """Say why a gang that others made cannot be planned: nobody else tells its owner."""
+        message = incomplete_message(job, pods)
+        waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=INCOMPLETE, message=message, plan=None)
+        if pods and waiting != self._jobs.written(job):
+            self._writes.status(job, waiting)
+        self._jobs.rest(job.uid)

@@ -18,7 +18,7 @@ from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.plan_lookup import is_known, looked_up
 from kompakt_extender.planner.transitions import Transitions
-from kompakt_extender.views import JobView, PodView
+from kompakt_extender.views import JobKind, JobView, PodView
 
 _LOG = logging.getLogger(__name__)
 WITHDRAW_SECONDS = 120.0  # a gang not bound that long after its release gives its places back
@@ -94,7 +94,7 @@ class ReleasedGangs:
             self._finish(job, self._jobs.record(job), [(pod, places[pod.uid]) for pod in unbound])
             return
         self._jobs.states[job.uid].unbound = None
-        if len(pods) == job.workers:
+        if len(pods) == job.workers or job.kind is JobKind.GANG:
             self._jobs.rest(job.uid)
 
     def _finish(self, job: JobView, record: Record, unbound: Sequence[tuple[PodView, SeatRecord]]) -> None:

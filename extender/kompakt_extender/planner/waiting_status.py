@@ -20,6 +20,7 @@ _COUNTS_WORTH_A_WRITE: Final = 10
 REASON: Final = "WaitingForLevel"
 BEYOND_LIMITS: Final = Reason.BEYOND_LIMITS.value
 PREEMPTING: Final = "Preempting"
+INCOMPLETE: Final = "GangIncomplete"  # of a gang that others made
 CREATING_PODS: Final = "CreatingPods"
 NOT_ALL_REPORTED: Final = (
     "no node that has reported its GPUs could hold the gang; it waits for the nodes whose device plugin has not reported yet"
