@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from kompakt_core.contract.scheduling_record import State
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
@@ -147,7 +148,16 @@ class EventHandlers:
         if before is not None and before.object_uid != gang.object_uid:  # deleted, and made anew
             self._lose_job(gang.uid)
         self._see_job(gang)
+        if before is None or before.object_uid != gang.object_uid:
+            self._without_forgotten_plan(gang)
         self._touch_gang(gang.uid)
+
+    def _without_forgotten_plan(self, gang: JobView) -> None:
+        """What a plan gave to pods counts no longer where no object says so any more."""
+        if self._jobs.record(gang).state is not State.RELEASED:
+            for pod in self._jobs.pods_of(gang.uid):
+                if pod.node is None:
+                    self._ledger.withdraw(pod.uid)
 
     def _lose_gang(self, uid: str) -> None:
         self._lose_job(uid)

@@ -15,7 +15,7 @@ from kompakt_core.errors import TryLater
 from kompakt_extender.gangs_of_others import Removal, wanted
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.views import JobKind, JobView
-from kompakt_extender.writer import NotSent, Sender
+from kompakt_extender.writer import NotSent, Pause, Sender
 
 _LOG = logging.getLogger(__name__)
 REST_SECONDS: Final = 0.05  # pods of a gang come in flocks
@@ -26,8 +26,8 @@ REFUSED_SECONDS: Final = 10.0
 class GangObjects:
     """Keeps them in step with the pods. `touch` says that something of a gang has changed."""
 
-    def __init__(self, jobs: Jobs, writer: Sender, may_write: Callable[[], bool]) -> None:
-        self._jobs, self._writer, self._may_write = jobs, writer, may_write
+    def __init__(self, jobs: Jobs, writer: Sender, may_write: Callable[[], bool], *, pause: Pause = asyncio.sleep) -> None:
+        self._jobs, self._writer, self._may_write, self._pause = jobs, writer, may_write, pause
         self._touched: dict[str, None] = {}  # uids, in order
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
@@ -43,6 +43,11 @@ class GangObjects:
             if task is not None:
                 task.cancel()
 
+    @property
+    def busy(self) -> tuple[asyncio.Task[None], ...]:
+        """The writes under way."""
+        return tuple(self._busy.values())
+
     def touch(self, uid: str) -> None:
         """One of its pods, or its object, has come, changed or gone."""
         self._touched[uid] = None
@@ -53,14 +58,14 @@ class GangObjects:
             await self._wake.wait()
             self._wake.clear()
             if self._may_write():
-                self._begin()
+                self.begin()
                 await asyncio.sleep(REST_SECONDS)
             else:
                 await asyncio.sleep(AGAIN_SECONDS)
                 self._wake.set()
 
-    def _begin(self) -> None:
-        """One write for each gang at a time."""
+    def begin(self) -> None:
+        """Begin the writes that follow from what has changed; one for each gang at a time."""
         for uid in [uid for uid in self._touched if uid not in self._busy]:
             del self._touched[uid]
             known = self._jobs.views.get(uid)
@@ -82,7 +87,7 @@ class GangObjects:
             self._wake.set()
 
     async def _again(self, uid: str, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await self._pause(seconds)
         self._touched[uid] = None
 
     async def _write(self, uid: str, member: GangMember) -> None:

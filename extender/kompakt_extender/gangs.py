@@ -10,6 +10,7 @@ import msgspec
 
 from kompakt_core import contract
 from kompakt_core.contract import planned_seat, timestamps, worker_labels
+from kompakt_core.contract.gang_member import GangMember
 from kompakt_core.contract.plan_record import PlanRecord, SeatRecord
 from kompakt_core.contract.planned_seat import PlannedSeat
 from kompakt_core.contract.scheduling_record import Record, State
@@ -90,7 +91,8 @@ def replannable(job: JobView, pods: Sequence[PodView]) -> bool:
 
 
 def _whole(job: JobView, pods: Sequence[PodView]) -> bool:
-    return len(pods) == job.workers > 0 and all(pod.gang is None or pod.gang.size == job.workers for pod in pods)
+    as_written = (None, GangMember(job.workers, job.required_level))
+    return len(pods) == job.workers > 0 and all(pod.gang in as_written for pod in pods)
 
 
 def gang_of(job: JobView, pods: Sequence[PodView], record: Record, now: datetime) -> Gang:

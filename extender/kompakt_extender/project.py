@@ -152,11 +152,12 @@ def job_uid(meta: Meta) -> str:
 def _gang(meta: Meta, uid: str) -> tuple[GangMember | None, str]:
     """What a pod says of the gang that it belongs to, if that is none of a TrainingJob; or what is wrong with it."""
     labels = meta.labels or NOTHING
+    if uid not in ("", gang_uid(meta.namespace, gang_member.name(labels))):
+        return None, ""
     try:
-        member = gang_member.decode(labels, meta.annotations or NOTHING)
+        return gang_member.decode(labels, meta.annotations or NOTHING), ""
     except InvalidInput as error:
         return None, str(error)
-    return (member if uid == gang_uid(meta.namespace, gang_member.name(labels)) else None), ""
 
 
 def _own(texts: Mapping[str, str] | None, keys: Collection[str]) -> Mapping[str, str]:

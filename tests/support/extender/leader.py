@@ -15,6 +15,7 @@ from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.custom_patterns import Weights
 from kompakt_extender.event_handlers import EventHandlers
 from kompakt_extender.explain.queries import Queries
+from kompakt_extender.gang_objects import GangObjects
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
@@ -73,7 +74,8 @@ class Leader:
             now=lambda: self.now,
             note=self.decisions.note,
         )
-        self.handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics)
+        self.gang_objects = GangObjects(self.jobs, world, lambda: True, pause=_no_pause)
+        self.handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics, self.gang_objects.touch)
 
     def _clock(self) -> datetime:
         if self._runs_since is None:
@@ -140,9 +142,10 @@ class Leader:
 
     async def plan(self) -> None:
         """One round and all writes that it starts."""
+        self.gang_objects.begin()
         await self.planner.run_cycle()
-        while self.planner.busy:
-            await asyncio.gather(*self.planner.busy, return_exceptions=True)
+        while busy := (*self.planner.busy, *self.gang_objects.busy):
+            await asyncio.gather(*busy, return_exceptions=True)
         self.raise_what_went_wrong()
 
     async def rounds(self, number: int = 3) -> None:
@@ -172,7 +175,9 @@ class Leader:
         ).error
 
     def scheduling(self, job: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.world.jobs[job]["status"].get("scheduling", {})
+        """Of a job, or of a gang by namespace/name."""
+        store = self.world.gangs if "/" in job else self.world.jobs
+        found: dict[str, Any] = store[job]["status"].get("scheduling", {})
         return found
 
     def seats(self, job: str) -> tuple[SeatRecord, ...]:

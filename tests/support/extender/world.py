@@ -26,9 +26,11 @@ from kompakt_core.topology.wire import graph_to_spec
 from kompakt_extender.event_handlers import EventHandlers
 from kompakt_extender.limits_in_force import read_limits, read_namespace
 from kompakt_extender.project import read_node
+from kompakt_extender.project_gang import read_gang
 from kompakt_extender.project_job import read_job
 from kompakt_extender.project_topology import TopologyReader
 from kompakt_extender.unreadable_pods import read_pod_or_holding
+from kompakt_extender.views import gang_uid
 
 RING = {c.ANN_PATTERN: "Ring", c.ANN_POLICY: "Preserve", c.ANN_SENSITIVITY: "High"}
 
@@ -57,6 +59,14 @@ def worker(job: str, index: int, gpus: int = 2, attempt: int = 1, **more: Any) -
         c.LABEL_ATTEMPT: str(attempt),
     }
     made["metadata"]["ownerReferences"] = [job_owner.encode(JobOwner("default", job, f"uid-{job}"))]
+    return made
+
+
+def gang_pod(gang: str, index: int, size: int, gpus: int = 2, **more: Any) -> dict[str, Any]:
+    """A pod that a controller of others made, as it is after admission. `more` goes into spec."""
+    notes = RING | {c.ANN_GANG_SIZE: str(size)}
+    made = pod(f"{gang}-{index}-{'xyz'[index % 3]}", gpus, annotations=notes, schedulingGates=[{"name": c.GATE}], **more)
+    made["metadata"]["labels"] = {c.LABEL_GANG: gang}
     return made
 
 
@@ -99,6 +109,7 @@ class World:
         self.nodes: dict[str, dict[str, Any]] = {}
         self.topologies: dict[str, dict[str, Any]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
+        self.gangs: dict[str, dict[str, Any]] = {}  # by gang_uid
         self.limits: dict[str, dict[str, Any]] = {}
         self.namespaces: dict[str, dict[str, Any]] = {}
         self.news: deque[tuple[str, str, bytes | None]] = deque()  # the object as it was then; None = gone
@@ -254,7 +265,7 @@ class World:
 
     def _get(self, path: str) -> Answer:
         kind, name = path.split("/")[-2:]
-        found = self.pods.get(name) if kind == "pods" else self.jobs.get(name)
+        found = self.pods.get(name) if kind == "pods" else self._planned(path).get(self._key(path))
         return Answer(404, b"{}") if found is None else Answer(200, json.dumps(found).encode())
 
     def _write(self, method: str, path: str, body: Any) -> Answer:
@@ -266,7 +277,9 @@ class World:
         if path.endswith("/binding"):
             return self._bind(path.split("/")[-2], body)
         if path.endswith("/status"):
-            return self._apply(path.split("/")[-2], body)
+            return self._apply(path.removesuffix("/status"), body)
+        if path.split("/")[-2] == c.GANG_PLURAL:
+            return self._remove_gang(self._key(path), body) if method == "DELETE" else self._write_gang(self._key(path), body)
         return self._patch(path.split("/")[-1], body)
 
     def _evict(self, name: str, body: dict[str, Any]) -> Answer:
@@ -296,16 +309,47 @@ class World:
         self.add_pod(found)
         return Answer(201, b"{}")
 
-    def _apply(self, name: str, body: dict[str, Any]) -> Answer:
-        found = self.jobs.get(name)
+    def _planned(self, path: str) -> dict[str, dict[str, Any]]:
+        """What plans are written on."""
+        return self.gangs if path.split("/")[-2] == c.GANG_PLURAL else self.jobs
+
+    @staticmethod
+    def _key(path: str) -> str:
+        *_, namespace, kind, name = path.split("/")
+        return gang_uid(namespace, name) if kind == c.GANG_PLURAL else name
+
+    def _write_gang(self, key: str, body: dict[str, Any]) -> Answer:
+        found = self.gangs.get(key)
+        if found is None:
+            uid = f"uid-gang-{body['metadata']['name']}-{next(self._versions)}"
+            found = {"metadata": {**body["metadata"], "uid": uid, "generation": 1}, "status": {}}
+        elif found["spec"] == body["spec"]:
+            return Answer(200, json.dumps(found).encode())
+        return Answer(200, json.dumps(self.put("gangs", key, {**found, "spec": body["spec"]})).encode())
+
+    def _remove_gang(self, key: str, body: dict[str, Any]) -> Answer:
+        found = self.gangs.get(key)
         if found is None:
             return _refusal(404, "not found")
+        if any(found["metadata"][name] != value for name, value in body["preconditions"].items()):
+            return _refusal(409, "the object has been modified")
+        del self.gangs[key]
+        self.news.append(("gangs", key, None))
+        return Answer(200, b"{}")
+
+    def _apply(self, path: str, body: dict[str, Any]) -> Answer:
+        store, key = self._planned(path), self._key(path)
+        found = store.get(key)
+        if found is None:
+            return _refusal(404, "not found")
+        if found["metadata"]["uid"] != body["metadata"]["uid"]:
+            return _refusal(409, "uid differs")
         if found["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             return _refusal(409, "the object has been modified")
         applied = json.loads(json.dumps(body["status"]))
         others = [one for one in found["status"].get("conditions", ()) if one["type"] not in ("Placed", "PreemptionRequested")]
         found["status"] = {**found["status"], **applied, "conditions": others + applied["conditions"]}
-        return Answer(200, json.dumps(self.put("jobs", name, found)).encode())
+        return Answer(200, json.dumps(self.put("gangs" if store is self.gangs else "jobs", key, found)).encode())
 
     def _patch(self, name: str, operations: list[dict[str, Any]]) -> Answer:
         found = self.pods.get(name)
@@ -337,6 +381,7 @@ class World:
             "nodes": handlers.nodes(),
             "topologies": handlers.topologies(),
             "jobs": handlers.training_jobs(),
+            "gangs": handlers.gangs(),
             "limits": handlers.limits(),
             "namespaces": handlers.namespaces(),
         }
@@ -350,7 +395,7 @@ class World:
     def relist(self, handlers: EventHandlers, readers: "Readers") -> None:
         """One consistent list of everything, as at the beginning of a leader session."""
         self.news.clear()
-        for store in ("namespaces", "limits", "nodes", "topologies", "jobs", "pods"):
+        for store in ("namespaces", "limits", "nodes", "topologies", "jobs", "gangs", "pods"):
             for key, made in getattr(self, store).items():
                 self.news.append((store, key, msgspec.json.encode(made)))
         self.deliver(handlers, readers)
@@ -363,7 +408,7 @@ class Readers:
         self._topologies = TopologyReader()
 
     def read(self, store: str, raw: bytes) -> Any:
-        others = {"limits": read_limits, "namespaces": read_namespace, "topologies": self._topologies}
+        others = {"gangs": read_gang, "limits": read_limits, "namespaces": read_namespace, "topologies": self._topologies}
         return {"pods": read_pod_or_holding, "nodes": read_node, "jobs": read_job, **others}[store](raw)
 
 

@@ -1,0 +1,212 @@
+"""Pods that others made and that are placed together: when they are, what becomes of their object, what people are told."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kompakt_core import contract as c
+from kompakt_extender.gangs import numbered
+from kompakt_extender.project import read_pod
+from kompakt_extender.views import PodView
+from tests.support.extender.leader import Leader, gates, on_nodes
+from tests.support.extender.phases import disagreements
+from tests.support.extender.world import gang_pod
+
+KEY = "default/train"
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return on_nodes()
+
+
+async def come(leader: Leader, size: int = 2, gpus: int = 4, *, count: int | None = None, gang: str = "train") -> None:
+    """So many pods of the gang are made; all by default."""
+    for index in range(size if count is None else count):
+        leader.world.add_pod(gang_pod(gang, index, size, gpus))
+    await leader.settle()
+
+
+async def bind_all(leader: Leader) -> None:
+    """kube-scheduler binds what is planned, and the device plugins report it."""
+    for name in sorted(leader.world.pods):
+        node = leader.annotations(name)[c.ANN_PLANNED_NODE]
+        assert await leader.bind(name, node) == ""
+        leader.report(node)
+
+
+def told(leader: Leader, key: str = KEY) -> tuple[str, str, str]:
+    found = leader.scheduling(key)
+    return found["state"], found["reason"], found["message"]
+
+
+async def test_all_pods_get_their_places_at_once(leader: Leader) -> None:
+    await come(leader, count=1)
+    assert told(leader) == ("Waiting", "GangIncomplete", f"it waits until all 2 pods exist that {c.ANN_GANG_SIZE} speaks of")
+    assert gates(leader.world, "train-0-x") != []
+    await come(leader)
+    assert told(leader)[:2] == ("Released", "Released")
+    assert [gates(leader.world, name) for name in ("train-0-x", "train-1-y")] == [[], []]
+    assert {len(seat.gpus) for seat in leader.seats(KEY)} == {4}
+    assert disagreements(leader) == []
+
+
+async def test_ranks_follow_the_numbers_in_the_names(leader: Leader) -> None:
+    await come(leader, 16, 1)
+    ranks = {name: int(leader.annotations(name)[c.ANN_RANK]) for name in leader.world.pods}
+    assert [int(name.split("-")[1]) for name in sorted(ranks, key=ranks.__getitem__)] == list(range(16))
+
+
+async def test_the_object_is_what_the_pods_say_and_goes_with_the_last_one(leader: Leader) -> None:
+    await come(leader)
+    assert leader.world.gangs[KEY]["spec"] == {"size": 2, "requiredLevel": "Cluster"}
+    leader.world.finish_pod("train-0-x")
+    leader.world.delete_pod("train-1-y")
+    await leader.settle()
+    assert KEY in leader.world.gangs, "one pod is there still, though it has ended"
+    leader.world.delete_pod("train-0-x")
+    await leader.settle()
+    assert leader.world.gangs == {}
+    assert KEY not in leader.jobs.states
+
+
+async def test_the_object_of_pods_that_still_run_is_made_anew_where_somebody_deletes_it(leader: Leader) -> None:
+    await come(leader)
+    await bind_all(leader)
+    before = leader.world.gangs.pop(KEY)["metadata"]["uid"]
+    leader.world.news.append(("gangs", KEY, None))
+    await leader.settle()
+    assert leader.world.gangs[KEY]["metadata"]["uid"] != before
+    assert "given nodes before this object was made" in told(leader)[2]
+
+
+async def test_pods_that_are_all_made_anew_are_placed_as_a_whole_again(leader: Leader) -> None:
+    await come(leader)
+    first = leader.seats(KEY)
+    for name in list(leader.world.pods):
+        leader.world.delete_pod(name)
+    for index in range(2):
+        made = gang_pod("train", index, 2, 8)
+        made["metadata"]["uid"] += "-second"
+        leader.world.add_pod(made)
+    await leader.settle()
+    assert told(leader)[0] == "Released"
+    assert {seat.uid for seat in leader.seats(KEY)}.isdisjoint(seat.uid for seat in first)
+    assert {len(seat.gpus) for seat in leader.seats(KEY)} == {8}
+    assert disagreements(leader) == []
+
+
+async def test_one_that_deletes_the_object_and_makes_it_anew_leaves_nothing_of_the_old_plan(leader: Leader) -> None:
+    """The watch may show both as one change."""
+    await come(leader)
+    made = leader.world.gangs[KEY]
+    leader.world.put("gangs", KEY, {**made, "metadata": {**made["metadata"], "uid": "another"}, "status": {}})
+    await leader.settle()
+    assert told(leader)[0] == "Released"
+    assert disagreements(leader) == []
+    assert sum(state.taken.bit_count() for state in leader.ledger.snapshot().nodes.values()) == 8
+
+
+@pytest.mark.parametrize(
+    ("sizes", "levels", "words"),
+    [
+        ((2, 3), ("Rack", "Rack"), f"its pods say sizes 2 and 3: all must carry the same {c.ANN_GANG_SIZE}"),
+        ((2, 2), ("Rack", "Block"), f"its pods say levels Block and Rack: all must carry the same {c.ANN_REQUIRED_LEVEL}"),
+        ((1, 1), ("Rack", "Rack"), "2 living pods carry its label"),
+    ],
+)
+async def test_pods_that_disagree_are_told_so(leader: Leader, sizes: tuple[int, ...], levels: Any, words: str) -> None:
+    for index, (size, level) in enumerate(zip(sizes, levels, strict=True)):
+        made = gang_pod("train", index, size)
+        made["metadata"]["annotations"][c.ANN_REQUIRED_LEVEL] = level
+        leader.world.add_pod(made)
+    await leader.settle()
+    assert told(leader)[:2] == ("Waiting", "GangIncomplete")
+    assert words in told(leader)[2]
+    await leader.place("other", 2, 8)
+    assert leader.scheduling("other")["state"] == "Released", "no other gang waits for it"
+
+
+async def test_a_gate_of_somebody_else_is_named_as_the_reason(leader: Leader) -> None:
+    for index in range(2):
+        made = gang_pod("train", index, 2)
+        made["spec"]["schedulingGates"].append({"name": "example.com/quota"})
+        leader.world.add_pod(made)
+    await leader.settle()
+    assert told(leader) == ("Waiting", "GangIncomplete", "its pods have scheduling gates of others, which must go first")
+
+
+async def test_a_level_that_is_required_is_kept(leader: Leader) -> None:
+    for index in range(2):
+        made = gang_pod("train", index, 2, 8)
+        made["metadata"]["annotations"][c.ANN_REQUIRED_LEVEL] = "Machine"
+        leader.world.add_pod(made)
+    await leader.settle()
+    assert told(leader)[:2] == ("Waiting", "NeverFits")
+
+
+async def test_two_gangs_of_one_name_in_two_namespaces_are_two(leader: Leader) -> None:
+    for namespace in ("default", "other"):
+        made = gang_pod("train", 0, 1)
+        made["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}", "name": f"train-{namespace}"}
+        leader.world.add_pod(made)
+    await leader.settle()
+    assert leader.world.gangs.keys() == {KEY, "other/train"}
+    assert [told(leader, key)[0] for key in sorted(leader.world.gangs)] == ["Released", "Released"]
+
+
+@pytest.mark.parametrize("outcome", ["lost", "unheard", "401", "429"])
+async def test_the_object_is_written_again_where_the_first_write_failed(leader: Leader, outcome: str) -> None:
+    leader.world.outcomes.append(outcome)
+    await come(leader)
+    assert told(leader)[0] == "Released"
+
+
+async def test_limits_hold_for_them_as_for_jobs(leader: Leader) -> None:
+    leader.world.set_limits("small", maxGPUs=7)
+    await come(leader)
+    state, reason, message = told(leader)
+    assert (state, reason) == ("Waiting", "BeyondLimits")
+    assert message.startswith("this gang asks for 8 GPUs; Limits small of the cluster allow 7")
+
+
+async def test_nobody_preempts_them(leader: Leader) -> None:
+    await come(leader, 4, 4)
+    await bind_all(leader)
+    leader.wait(3600)
+    await leader.place("urgent", 2, 8, priority=1000)
+    assert leader.scheduling("urgent")["state"] == "Waiting"
+
+
+async def test_a_worker_of_a_training_job_stays_one_whatever_label_its_template_gives_it(leader: Leader) -> None:
+    leader.world.add_gang("job", 2, 4)
+    for name in list(leader.world.pods):
+        made = leader.world.pods[name]
+        made["metadata"]["labels"][c.LABEL_GANG] = "train"
+        leader.world.add_pod(made)
+    await leader.settle()
+    assert leader.world.gangs == {}
+    assert leader.scheduling("job")["state"] == "Released"
+
+
+def view(name: str, **annotations: str) -> PodView:
+    made = gang_pod("train", 0, 2)
+    made["metadata"] |= {"name": name, "resourceVersion": "1"}
+    made["metadata"]["annotations"] |= annotations
+    return read_pod(msgspec.json.encode(made))
+
+
+def test_names_are_ordered_by_the_numbers_in_them() -> None:
+    names = [
+        f"run-workers-{replica}-{index}-{end}" for replica, index, end in [(0, 2, "b"), (0, 10, "a"), (1, 0, "0"), (10, 1, "z")]
+    ]
+    found = numbered([view(name) for name in reversed(names)])
+    assert [pod.name for pod in found] == names
+    assert [pod.labels[c.LABEL_WORKER_INDEX] for pod in found] == ["0", "1", "2", "3"]
+
+
+def test_a_size_that_cannot_be_read_is_the_pods_problem() -> None:
+    found = view("p", **{c.ANN_GANG_SIZE: "many"})
+    assert "'many' is not a whole number of pods" in found.problem
+    assert (found.gang, found.job_uid, found.attempt) == (None, KEY, None)
