@@ -6,6 +6,7 @@ import pytest
 from kubernetes import client
 
 from kompakt_core import contract as c
+from tests.support.cluster import jobset
 from tools.kube.session import ClusterSession, eventually
 
 pytestmark = pytest.mark.usefixtures("watched")
@@ -70,3 +71,35 @@ def test_a_job_is_placed_whole_and_its_object_goes_with_its_last_pod(kompakt: Cl
     assert "ownerReferences" not in gang_of(kompakt, namespace)["metadata"]
     delete(kompakt, namespace)
     eventually(lambda: not gang_of(kompakt, namespace), "the object goes")
+
+
+@pytest.fixture
+def jobsets(kompakt: ClusterSession) -> ClusterSession:
+    """The cluster with the JobSet controller."""
+    jobset.install(kompakt)
+    return kompakt
+
+
+def test_a_jobset_is_placed_whole_and_so_again_when_its_controller_restarts_it(jobsets: ClusterSession, namespace: str) -> None:
+    jobset.create(jobsets, namespace, jobset.jobset(GANG, 2, 2, 4, failurePolicy={"maxRestarts": 3}))
+    first = all_run(jobsets, namespace, 4)
+    assert len({pod.spec.node_name for pod in first}) == 2
+    ranks = [int(pod.metadata.annotations[c.ANN_RANK]) for pod in first]
+    assert ranks == [0, 1, 2, 3], "as JobSet numbers them"
+    jobsets.core.patch_namespaced_pod_status(
+        first[0].metadata.name, namespace, {"status": {"phase": "Failed", "containerStatuses": []}}
+    )
+    eventually(lambda: jobset.restarts(jobsets, namespace, GANG) == 1, "the controller restarts it")
+    second = all_run(jobsets, namespace, 4)
+    assert {pod.metadata.uid for pod in second}.isdisjoint(pod.metadata.uid for pod in first)
+    placed_at_once(jobsets, namespace, second)
+    jobset.delete(jobsets, namespace, GANG)
+    eventually(lambda: not gang_of(jobsets, namespace), "the object goes")
+
+
+def placed_at_once(cluster: ClusterSession, namespace: str, pods: list[Any]) -> None:
+    """All of them by one plan, with exactly the GPUs of that plan."""
+    plan = scheduling(cluster, namespace)["plan"]
+    seats = {seat["uid"]: (node["name"], seat["gpus"]) for node in plan["nodes"] for seat in node["pods"]}
+    given = {pod.metadata.uid: (pod.spec.node_name, pod.metadata.annotations[c.ANN_GPU_INDICES]) for pod in pods}
+    assert given == seats

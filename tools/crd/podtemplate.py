@@ -4,14 +4,12 @@ Descriptions would make the resource too large for client-side apply, which keep
 """
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from tools.crd.structural import Schema
 from tools.kube import golang
 
-MODULE = Path(__file__).resolve().parent.parent / "kube" / "go" / "kubernetes"
 DOCUMENT = "api/openapi-spec/v3/api__v1_openapi.json"
 CORE = "io.k8s.api.core.v1."
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
@@ -37,13 +35,10 @@ def find_document() -> Path:
     Raises:
         SourceMissing: it cannot be had.
     """
-    command = ["go", "mod", "download", "-json", "k8s.io/kubernetes"]
     try:
-        command[0] = str(golang.find_go(lambda text: None))
-        answer = subprocess.run(command, cwd=MODULE, check=True, capture_output=True, text=True).stdout
-    except (OSError, subprocess.CalledProcessError, golang.BuildFailed) as error:
-        raise SourceMissing(f"cannot find k8s.io/kubernetes: {' '.join(command)} failed: {error}") from error
-    return Path(json.loads(answer)["Dir"]) / DOCUMENT
+        return golang.sources("kubernetes", "k8s.io/kubernetes") / DOCUMENT
+    except golang.BuildFailed as error:
+        raise SourceMissing(str(error)) from error
 
 
 def pod_template(document: Path) -> Schema:

@@ -1,5 +1,6 @@
 """Programs built from published Go modules, whose versions and hashes lie in go/*/go.mod and go.sum."""
 
+import json
 import os
 import re
 import shutil
@@ -80,6 +81,20 @@ def build(program: Program, say: Say) -> Path:
     fresh.replace(target)
     say(f"{program.name}: built in {time.monotonic() - began:.0f} s")
     return target
+
+
+def sources(module: str, path: str) -> Path:
+    """The folder of a Go module that one below go/ requires, fetched by Go's module download where needed.
+
+    Raises BuildFailed: it cannot be had.
+    """
+    command = ["go", "mod", "download", "-json", path]
+    try:
+        command[0] = str(find_go(lambda text: None))
+        answer = subprocess.run(command, cwd=MODULES / module, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise BuildFailed(f"cannot find {path}: {' '.join(command)} failed: {error}") from error
+    return Path(json.loads(answer)["Dir"])
 
 
 def find_go(say: Say) -> Path:
