@@ -11,6 +11,7 @@ from kompakt_cli.doctor_reading import PART, PLURALS, ClusterReading, Item, is_p
 from kompakt_cli.finding import Finding, ok, problem, some, warning
 from kompakt_core import contract
 from kompakt_core.contract import timestamps
+from kompakt_core.job.gang_fields import GangSpec, GangStatus
 from kompakt_core.job.limits import LimitsSpec
 from kompakt_core.job.model import TrainingJobSpec
 from kompakt_core.job.status_fields import TrainingJobStatus
@@ -21,6 +22,7 @@ DECLARED: Final[Mapping[str, Mapping[str, type]]] = {
     contract.JOB_PLURAL: {"spec": TrainingJobSpec, "status": TrainingJobStatus},
     contract.TOPOLOGY_PLURAL: {"spec": GPUTopologySpec, "status": GPUTopologyStatus},
     contract.LIMITS_PLURAL: {"spec": LimitsSpec},
+    contract.GANG_PLURAL: {"spec": GangSpec, "status": GangStatus},
 }
 LEASES: Final = {contract.OPERATOR_LEASE: "operator", contract.SCHEDULER_LEASE: "scheduler"}
 OLDEST_LEASE: Final = 60.0  # as `helm test` has it: a Lease is renewed every few seconds

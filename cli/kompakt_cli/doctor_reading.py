@@ -17,7 +17,7 @@ PAGE: Final = 500
 NODE_LEASES: Final = "kube-node-lease"
 PART: Final = "app.kubernetes.io/component"
 PARTS: Final = "app.kubernetes.io/name=kompakt"
-PLURALS: Final = (contract.JOB_PLURAL, contract.TOPOLOGY_PLURAL, contract.LIMITS_PLURAL)
+PLURALS: Final = (contract.JOB_PLURAL, contract.TOPOLOGY_PLURAL, contract.LIMITS_PLURAL, contract.GANG_PLURAL)
 MACHINES_VOLUME: Final = "machines"
 Item = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""`kompakt explain`: why a pod or job is where it is, or why it waits; and how a node stands."""
+"""`kompakt explain`: why a pod, job or gang is where it is, or why it waits; and how a node stands."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -7,7 +7,19 @@ import typer
 from rich.console import RenderableType
 
 from kompakt_cli.cluster_options import ClusterOptions, asking
-from kompakt_cli.output import JOB_RESOURCE, Answer, OutputFormat, columns, facts, gpus, request_text, show, standings, worth
+from kompakt_cli.output import (
+    GANG_RESOURCE,
+    JOB_RESOURCE,
+    Answer,
+    OutputFormat,
+    columns,
+    facts,
+    gpus,
+    request_text,
+    show,
+    standings,
+    worth,
+)
 from kompakt_cli.picture import draw
 from kompakt_cli.standing import why
 from kompakt_cli.training_jobs import TrainingJobs
@@ -18,7 +30,7 @@ from kompakt_core.ids import GpuIndex, GpuUuid
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 
 app = typer.Typer(
-    help="Say why a pod or job is where it is or waits, and how a node stands.",
+    help="Say why a pod, job or gang is where it is or waits, and how a node stands.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -42,6 +54,16 @@ def job(question: ClusterOptions, name: Name, namespace: Namespace = None) -> No
     answer = question.cluster.get("jobs", namespace or question.cluster.namespace, name)
     wide, now = question.output is OutputFormat.WIDE, _operators_word(question, name, namespace)
     show(answer, question.output, job_text(answer, wide, now), [f"{JOB_RESOURCE}/{name}"])
+
+
+@app.command()
+@asking
+def gang(question: ClusterOptions, name: Name, namespace: Namespace = None) -> None:
+    """What is decided about pods that others made, a Job's or JobSet's say, with this name in their label kompakt.dev/gang."""
+    answer = question.cluster.get("gangs", namespace or question.cluster.namespace, name)
+    show(
+        answer, question.output, job_text(answer, question.output is OutputFormat.WIDE, what="gang"), [f"{GANG_RESOURCE}/{name}"]
+    )
 
 
 @app.command()
@@ -111,15 +133,18 @@ def _pods(workers: Mapping[str, int], state: str) -> str:
     return f"{workers['present']} of {workers['expected']} are there, {workers['bound']} bound"
 
 
-def job_text(answer: Answer, wide: bool = False, now: str = "") -> Iterator[RenderableType]:
-    """A job's answer on screen; `wide` names the GPUs of each pod. `now`: what is in the way, as the operator says."""
+def job_text(answer: Answer, wide: bool = False, now: str = "", what: str = "job") -> Iterator[RenderableType]:
+    """A job's answer on screen; `wide` names the GPUs of each pod. `now`: what is in the way, as the operator says. `what`: gang
+    for pods that others made, which have no attempts.
+    """
+    attempt = f", attempt {answer['attempt']}" if what == "job" else ""
     workers, scheduling = answer["workers"], answer["scheduling"]
     older = scheduling.get("state", ""), scheduling.get("message", "")  # an older extender does not say how a job ended
     state = (answer["state"], answer["message"]) if "state" in answer else older
     over = state[0] in (Type.COMPLETE, Type.FAILED)
     asked = scheduling.get("preempt")  # for a job of higher priority
     yield facts(
-        ("job", f"{answer['job']}, attempt {answer['attempt']}" + (", suspended" if answer["suspended"] else "")),
+        (what, f"{answer['job']}{attempt}" + (", suspended" if answer["suspended"] else "")),
         ("state", ": ".join(filter(None, state))),
         ("now", now if now not in state else ""),
         ("since", scheduling.get("waitingSince", "") if state[0] in ("Waiting", "Reserved") else ""),

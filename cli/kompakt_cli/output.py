@@ -29,6 +29,7 @@ class OutputFormat(StrEnum):
 Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="text, name, wide, yaml or json", case_sensitive=False)]
 PIPE_COLUMNS: Final = 1000
 JOB_RESOURCE: Final = f"{contract.JOB_KIND.lower()}.{contract.GROUP}"  # as kubectl names it
+GANG_RESOURCE: Final = f"{contract.GANG_KIND.lower()}.{contract.GROUP}"
 
 
 def show(answer: Answer, output: OutputFormat, render: Iterable[RenderableType], names: Iterable[str] = ()) -> None:

@@ -15,7 +15,7 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.placement_history import PlacementHistory
-from kompakt_extender.views import JobView, PodView
+from kompakt_extender.views import JobKind, JobView, PodView, gang_uid
 
 
 class UnknownObject(Exception):
@@ -83,9 +83,20 @@ class Queries:
 
     def job(self, namespace: str, name: str) -> Callable[[], JobAnswer]:
         """One TrainingJob; raises Unknown."""
-        job = next((one for one in self._jobs.views.values() if (one.namespace, one.name) == (namespace, name)), None)
+        named = (one for one in self._jobs.views.values() if (one.namespace, one.name) == (namespace, name))
+        job = next((one for one in named if one.kind is JobKind.TRAINING_JOB), None)
         if job is None:
             raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
+        return self._explained(job)
+
+    def gang(self, namespace: str, name: str) -> Callable[[], JobAnswer]:
+        """One gang of pods that others made; raises Unknown."""
+        found = self._jobs.views.get(gang_uid(namespace, name))
+        if found is None:
+            raise UnknownObject(f"no pods of a gang {namespace}/{name} are known; kubectl get gangs lists those that are")
+        return self._explained(found)
+
+    def _explained(self, job: JobView) -> Callable[[], JobAnswer]:
         gang, trouble = self._gang(job)
         mine = tuple(pod for pod in self._jobs.members(job) if pod.exists)
         case = jobs.JobExplanation(job, self._jobs.record(job), mine, gang, trouble, self._ledger.snapshot())

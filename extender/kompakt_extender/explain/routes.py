@@ -65,7 +65,7 @@ class QueriesSource(Protocol):
 
 
 def add_routes(app: FastAPI, source: QueriesSource, executor: BoundedExecutor, guard: AccessGuard) -> None:
-    """The five questions."""
+    """The six questions."""
     shared: dict[str, Any] = {"responses": _WRONG, "tags": ["explain"], "dependencies": [Security(_TOKEN)]}
 
     async def answer(work: Callable[[], BaseModel]) -> Response:
@@ -107,6 +107,12 @@ def add_routes(app: FastAPI, source: QueriesSource, executor: BoundedExecutor, g
         """What is decided about a TrainingJob, and what nodes say to its largest worker while it waits."""
         await guard.to_namespace(request, namespace)
         return await answer(source.queries().job(namespace, name))
+
+    @app.get(f"{PREFIX}/gangs/{{namespace}}/{{name}}", response_model=JobAnswer, **shared)
+    async def gang(request: Request, namespace: Namespace, name: Name) -> Response:
+        """The same of a gang of pods that others made: those with its label kompakt.dev/gang."""
+        await guard.to_namespace(request, namespace)
+        return await answer(source.queries().gang(namespace, name))
 
     _answer_errors(app)
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from kompakt_core import contract as c
+from kompakt_extender.explain.queries import UnknownObject
 from kompakt_extender.gangs import numbered
 from kompakt_extender.project import read_pod
 from kompakt_extender.views import PodView
@@ -210,3 +211,17 @@ def test_a_size_that_cannot_be_read_is_the_pods_problem() -> None:
     found = view("p", **{c.ANN_GANG_SIZE: "many"})
     assert "'many' is not a whole number of pods" in found.problem
     assert (found.gang, found.job_uid, found.attempt) == (None, KEY, None)
+
+
+async def test_what_is_decided_is_explained_by_the_gangs_name(leader: Leader) -> None:
+    await come(leader)
+    leader.world.add_gang("train", 2, 2)  # a TrainingJob of the same name
+    await leader.settle()
+    answer = leader.queries.gang("default", "train")()
+    assert (answer.job, answer.state, answer.workers.present) == (KEY, "Released", 2)
+    assert [pod.asks for pod in answer.pods] == [4, 4]
+    assert [pod.asks for pod in leader.queries.job("default", "train")().pods] == [2, 2]
+    of_pod = leader.queries.pod("default", "train-0-x")()
+    assert (of_pod.job, of_pod.state) == ("train", "Planned")
+    with pytest.raises(UnknownObject, match="no pods of a gang default/other"):
+        leader.queries.gang("default", "other")
