@@ -146,6 +146,13 @@ class Awaited(NamedTuple):
     since: float
 
 
+class SeenPods(NamedTuple):
+    """Exactly these pods of the gang live since then, by a clock that nobody sets."""
+
+    pods: frozenset[PodUid]
+    since: float
+
+
 @dataclass(slots=True, eq=False)
 class GangState:
     """What is decided (`record`), what of it surely stands in the job's status (`written`), and what is under way.
@@ -154,6 +161,7 @@ class GangState:
     only if their plan gets written. `result`: of the last attempt to plan it. `shown`: what it was shown, while its turn comes
     again. `reconciled`: Jobs.touches when it was last reconciled. `late`: cycles in a row in which core's result came too late.
     `victims`: who ends for it now. `places`: what stands for the uids of pods whose places are kept until they exist.
+    `newcomers`: pods that are planned beside the others, which have their places; `seen`: since when none came or went.
     """
 
     uid: str
@@ -172,3 +180,5 @@ class GangState:
     places: tuple[PodUid, ...] = ()
     awaited: Awaited | None = None
     unbound: Unbound | None = None
+    newcomers: tuple[PodUid, ...] = ()
+    seen: SeenPods | None = None

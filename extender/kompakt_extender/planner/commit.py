@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from kompakt_core.contract.scheduling_record import Record, State
-from kompakt_core.placement.model import Plan
+from kompakt_core.placement.model import Level, Plan
 from kompakt_extender import record as records
 from kompakt_extender.gang_state import AttemptResult, GangKind
 from kompakt_extender.gangs import defends_with, placed_message
@@ -14,6 +14,7 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.planner import validation as v
 from kompakt_extender.planner.known_rejections import common_answer
+from kompakt_extender.planner.newcomers import PODS_WAIT, joined
 from kompakt_extender.planner.nomination import Unplannable
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.planning_queue import PlanningQueue
@@ -60,6 +61,11 @@ class Committer:
     def commit(self, then: PlanningRequest, now: PlanningRequest, outcome: v.Outcome, kind: GangKind | None = None) -> bool:
         """Carry out what was decided on `then` and holds `now`; False where the gang is planned again. `kind`: see kind_of."""
         gang = self._jobs.states[now.job.uid]
+        if now.beside and not isinstance(outcome, v.PlanAgain | v.Place):
+            level = now.gang.required_level
+            where = "" if level is Level.CLUSTER else f" at the level {level} that the gang needs"
+            self._let_wait(now.job, now.record, f"there is no room for them now{where}", AttemptResult(then.mark))
+            return True
         match outcome:
             case v.PlanAgain(conflict):
                 if conflict:
@@ -103,6 +109,9 @@ class Committer:
             self._places.reserve(now, plan)
             return
         self._transitions.plan(self._jobs.states[now.job.uid], plan.pods, {pod.uid: pod for pod in now.pods})
+        if now.beside and now.record.plan is not None:
+            gpus = {name: records.uuids_of(state.graph) for name, state in now.snapshot.nodes.items()}
+            plan = joined(now.record.plan, now.beside, plan, gpus)
         record = not_waiting_for_level(now.record)
         released = replace(record, state=State.RELEASED, reason="Released", message=placed_message(plan), plan=plan)
         self._writes.plan(now.job, released)
@@ -122,7 +131,17 @@ class Committer:
         self._transitions.unreserve_counts(gang)
         gang.result = None
 
+    def _let_wait(self, job: JobView, record: Record, why: str, tried: AttemptResult) -> None:
+        """Newcomers of a gang find no place; the others keep theirs."""
+        self._jobs.states[job.uid].result = tried
+        waiting = replace(record, reason=PODS_WAIT, message=f"pods that were made anew wait beside those that run: {why}")
+        if waiting != self._jobs.written(job):
+            self._writes.status(job, waiting)
+
     def _reject(self, job: JobView, record: Record, reason: str, message: str, tried: AttemptResult) -> None:
+        if record.state is State.RELEASED:
+            self._let_wait(job, record, message, tried)
+            return
         self._transitions.unreserve_counts(self._jobs.states[job.uid])
         waiting = replace(not_waiting_for_level(record), state=State.WAITING, reason=reason, message=message, plan=None)
         self._write_waiting(job, waiting, tried)

@@ -5,8 +5,11 @@ past; validation says what of it still holds.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from kompakt_core.placement.beside import nearest_first
+from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Level, Plan, Reason, Rejection
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait, accepted_levels, place_or_wait
 from kompakt_core.policy.preempt import NotBefore, PreemptionPlan, RunningGang, preempt
@@ -40,7 +43,18 @@ class GangDecision(NamedTuple):
 
 def decide(one: PlanningRequest, levels: Mapping[Level, str]) -> PlanningResult:
     """Places for the gang, what it waits for, or why it has none."""
+    if one.beside:
+        return _decide_beside(one, levels)
     return place_or_wait(one.snapshot, one.gang, one.patience, one.since, one.asked_at, levels, one.overtaken)
+
+
+def _decide_beside(one: PlanningRequest, levels: Mapping[Level, str]) -> Plan | Rejection:
+    """As near to the others as there is room now: the gang trains with one pod less, or not at all, so none of it waits."""
+    for level, gang in nearest_first(one.gang, one.snapshot, one.nodes_beside, levels):
+        result = plan_gang(one.snapshot, gang, levels)
+        if isinstance(result, Plan):
+            return replace(result, level=level)
+    return Rejection(Reason.DOES_NOT_FIT_NOW, need=len(one.pods))
 
 
 def wants_others_ended(request: PlanningRequest, result: PlanningResult) -> bool:

@@ -49,6 +49,8 @@ def kind_of(request: PlanningRequest, *, anybody_below: bool, limited: bool) -> 
     A gang may have GPUs reserved for it, or get some reserved since it was overtaken too often. Whom it may have ended depends on
     how long it waits already, once it could have been placed, and, if there are Limits (`limited`), on whose it is.
     """
+    if request.beside:
+        return None
     ends: Hashable = None
     if request.priority is not None and anybody_below:
         if request.since != request.asked_at:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kompakt_core.contract import timestamps
+from kompakt_core.contract.plan_record import SeatRecord
 from kompakt_core.contract.scheduling_record import PODS_NOT_CREATED, Record, State
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Gang, Reason, Snapshot
@@ -19,6 +20,7 @@ from kompakt_extender.gangs_of_others import demanding
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.planner.cycle import PlanningCycle, SeenNodes
+from kompakt_extender.planner.newcomers import staying
 from kompakt_extender.planner.planning_request import PlanningRequest, can_be_planned
 from kompakt_extender.planner.waiting_status import BEYOND_LIMITS
 from kompakt_extender.views import JobView, PodView
@@ -59,7 +61,9 @@ class Nomination:
         """Whether the gang is whole and holds no plan; one whose plan was withdrawn waits once no bind is under way."""
         job = self._jobs.views[uid]
         record, pods = self._jobs.record(job), self._jobs.members(job)
-        if not job.ours or job.attempt == 0 or record.state is State.RELEASED or self._jobs.states[uid].places:
+        if record.state is State.RELEASED:
+            return bool(self._newcomers(job, pods))
+        if not job.ours or job.attempt == 0 or self._jobs.states[uid].places:
             return False
         if record.reason == PODS_NOT_CREATED and not all(pod.exists for pod in pods):
             return False
@@ -112,10 +116,18 @@ class Nomination:
     def _turn(self, uid: str, cycle: PlanningCycle) -> _Turn | None:
         job = self._jobs.views[uid]
         record, pods = self._jobs.record(job).without_expired(cycle.began), self._jobs.members(job)
-        if not can_be_planned(job, record, pods):
+        if record.state is State.RELEASED:
+            pods = self._newcomers(job, pods)
+        if not ((pods and record.state is State.RELEASED) or can_be_planned(job, record, pods)):
             return None
         seen = cycle.snapshot_for(uid, asks_with(pods))
         return _Turn(demanding(job, pods), record, pods, seen, self._mark(job, record, seen))
+
+    def _newcomers(self, job: JobView, pods: Sequence[PodView]) -> Sequence[PodView]:
+        """Those that are planned beside the others; none unless all of them are there still."""
+        wanted = self._jobs.states[job.uid].newcomers
+        found = [pod for pod in pods if pod.uid in wanted and pod.node is None]
+        return found if len(found) == len(wanted) else ()
 
     def _mark(self, job: JobView, record: Record, seen: SeenNodes) -> SeenVersions:
         known = self._jobs
@@ -146,6 +158,7 @@ class Nomination:
 
     def _planning_request(self, turn: _Turn, gang: Gang, cycle: PlanningCycle) -> PlanningRequest:
         (job, record, pods, seen, mark), now = turn, cycle.began
+        beside = self._beside(job, record)
         return PlanningRequest(
             job,
             record,
@@ -158,6 +171,10 @@ class Nomination:
             asked_at=now.timestamp(),
             overtaken=self._overtaken(job, record),
             asks_with=asks_with(pods),
-            priority=self._priority(pods),
+            priority=None if beside else self._priority(pods),
             sees_as_all=seen.as_all,
+            beside=beside,
         )
+
+    def _beside(self, job: JobView, record: Record) -> tuple[SeatRecord, ...]:
+        return staying(record, self._jobs.members(job), self._jobs.states[job.uid].newcomers)

@@ -6,6 +6,7 @@ So an answer is always one about the past: before it counts, `same_gang`, `same_
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kompakt_core.contract.plan_record import SeatRecord
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.ids import GpuMask, NodeName, mask_of
 from kompakt_core.placement.fit import node_rejection
@@ -23,7 +24,8 @@ class PlanningRequest:
     `since`, `asked_at`: seconds since the epoch; when the gang could first have been placed (now, if never yet), and now.
     `overtaken`: as in core's Waiting; 0 while counts are reserved for another gang, since that is done for one at a time.
     `asks_with`: it may have what is reserved for gangs below this priority. `priority`: with which it may end others, None =
-    it may not. `sees_as_all`: nothing is reserved for it, nor for gangs that it may have it from.
+    it may not. `sees_as_all`: nothing is reserved for it, nor for gangs that it may have it from. `beside`: the places of pods
+    that have theirs, where `pods` are newcomers of their gang.
     """
 
     job: JobView
@@ -39,11 +41,17 @@ class PlanningRequest:
     asks_with: int
     priority: int | None
     sees_as_all: bool
+    beside: tuple[SeatRecord, ...] = ()
+
+    @property
+    def nodes_beside(self) -> frozenset[NodeName]:
+        """Where those are that its pods join."""
+        return frozenset(seat.node for seat in self.beside)
 
 
 def same_gang(then: PlanningRequest, now: PlanningRequest) -> bool:
-    """Whether the gang is what it was: the same pods by uid, with the same demands."""
-    return now.gang == then.gang
+    """Whether the gang is what it was: the same pods by uid, with the same demands, beside the same others."""
+    return now.gang == then.gang and now.beside == then.beside
 
 
 def same_machines(then: PlanningRequest, now: PlanningRequest) -> bool:

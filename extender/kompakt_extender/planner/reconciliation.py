@@ -67,7 +67,7 @@ class Reconciliation:
             self._jobs.rest(job.uid)
             return
         if record.attempt != job.attempt or is_made_anew(job, record, pods):
-            record = self._jobs.fresh(job, record)
+            record, gang.newcomers = self._jobs.fresh(job, record), ()
             self._transitions.start(gang)
         if record.state is State.RELEASED:
             self._released.reconcile(job, record, pods)

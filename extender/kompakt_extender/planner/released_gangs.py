@@ -15,9 +15,11 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.node_state import ClaimSource
+from kompakt_extender.planner.newcomers import Newcomers, without
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.plan_lookup import is_known, looked_up
 from kompakt_extender.planner.transitions import Transitions
+from kompakt_extender.record import uuids_of
 from kompakt_extender.views import JobKind, JobView, PodView
 
 _LOG = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class ReleasedGangs:
         self._clock = clock
         self._steady = steady
         self._transitions = transitions
+        self._newcomers = Newcomers(steady)
 
     def adopt(self) -> None:
         """Take over what an earlier leader decided: its plans hold GPUs, its reservations stay, its withdrawn plans hold none.
@@ -89,12 +92,15 @@ class ReleasedGangs:
             return
         planned = {seat.uid for seat in record.plan.pods}
         unbound = [pod for pod in pods if pod.node is None and pod.uid in planned]
+        self._jobs.states[job.uid].newcomers = ()
         if unbound:
             places = {seat.uid: seat for seat in self._looked_up(job, record.plan).pods}
             self._finish(job, self._jobs.record(job), [(pod, places[pod.uid]) for pod in unbound])
             return
-        self._jobs.states[job.uid].unbound = None
-        if len(pods) == job.workers or job.kind is JobKind.GANG:
+        gang = self._jobs.states[job.uid]
+        gang.unbound = None
+        awaited = self._newcomers.note(gang, job, record, pods)
+        if not awaited and (len(pods) == job.workers or job.kind is JobKind.GANG):
             self._jobs.rest(job.uid)
 
     def _finish(self, job: JobView, record: Record, unbound: Sequence[tuple[PodView, SeatRecord]]) -> None:
@@ -111,7 +117,24 @@ class ReleasedGangs:
         patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in pods) else WITHDRAW_SECONDS
         if self._steady() - self._unbound_since(job.uid, record.plan.released_at) >= patience:
             message = f"not bound within {patience:.0f} s after the release"
-            self._withdraw(job, record, message, pods, [seat.node for _, seat in unbound])
+            if len(unbound) < len(record.plan.pods) and job.kind is JobKind.GANG:
+                self._take_back(job, record, message, unbound)
+            else:
+                self._withdraw(job, record, message, pods, [seat.node for _, seat in unbound])
+
+    def _take_back(self, job: JobView, record: Record, message: str, unbound: Sequence[tuple[PodView, SeatRecord]]) -> None:
+        """The others run and nobody makes them anew together: these alone lose their places, and are planned once more."""
+        assert record.plan is not None
+        nodes, seats = [seat.node for _, seat in unbound], [seat for _, seat in unbound]
+        gpus = {name: uuids_of(one.graph) for name, one in self._ledger.topologies.items()}
+        until = timestamps.encode(self._clock() + timedelta(seconds=EXCLUDE_SECONDS))
+        left = replace(record.excluding(nodes, until, "NotBound"), message=message, plan=without(record.plan, seats, gpus))
+        _LOG.warning("%s/%s: %d places taken back, %s", job.namespace, job.name, len(seats), message)
+        self._metrics.withdrawals.inc()
+        self._jobs.decide(job, left)
+        for pod, _ in unbound:
+            self._ledger.withdraw(pod.uid)
+        self._writes.status(job, left)
 
     def _unbound_since(self, job_uid: str, released_at: str) -> float:
         """When this plan was first seen unbound."""

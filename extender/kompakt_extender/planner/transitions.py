@@ -39,8 +39,8 @@ class Transition(StrEnum):
 ALLOWED: Final[Mapping[Transition, tuple[frozenset[GangPhase], frozenset[GangPhase]]]] = {
     Transition.RESERVE: (_HOLDS_NO_PLAN, frozenset({GangPhase.RESERVING})),
     Transition.UNRESERVE: (frozenset({GangPhase.RESERVING}), frozenset({GangPhase.WAITING, GangPhase.WITHDRAWN})),
-    Transition.PLAN: (_HOLDS_NO_PLAN, frozenset({GangPhase.RELEASING})),
-    Transition.DROP_PLAN: (frozenset({GangPhase.RELEASING}), _HOLDS_NO_PLAN),
+    Transition.PLAN: (_HOLDS_NO_PLAN | {GangPhase.RELEASED}, frozenset({GangPhase.RELEASING})),
+    Transition.DROP_PLAN: (frozenset({GangPhase.RELEASING}), _HOLDS_NO_PLAN | {GangPhase.RELEASED}),
     Transition.RELEASE: (frozenset({GangPhase.RELEASING}), frozenset({GangPhase.RELEASED})),
     Transition.WITHDRAW: (frozenset({GangPhase.RELEASED}), frozenset({GangPhase.WITHDRAWN})),
     Transition.REVOKE: (frozenset({GangPhase.WITHDRAWN}), frozenset({GangPhase.RELEASED})),
@@ -173,5 +173,8 @@ class Transitions:
 
 
 def _unplanned(gang: GangState) -> GangPhase:
-    """A gang's phase where it holds nothing: withdrawn as long as that is what its job's status says."""
-    return GangPhase.WITHDRAWN if gang.record.state is State.WITHDRAWN else GangPhase.WAITING
+    """A gang's phase where it holds nothing: withdrawn as long as that is what its job's status says. Released, where newcomers
+    lose what was planned for them: the others have their places.
+    """
+    phases = {State.WITHDRAWN: GangPhase.WITHDRAWN, State.RELEASED: GangPhase.RELEASED}
+    return phases.get(gang.record.state, GangPhase.WAITING)

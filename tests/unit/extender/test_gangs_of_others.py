@@ -225,3 +225,145 @@ async def test_what_is_decided_is_explained_by_the_gangs_name(leader: Leader) ->
     assert (of_pod.job, of_pod.state) == ("train", "Planned")
     with pytest.raises(UnknownObject, match="no pods of a gang default/other"):
         leader.queries.gang("default", "other")
+
+
+async def running(leader: Leader, size: int = 2, gpus: int = 4) -> None:
+    """All pods of the gang have their nodes."""
+    await come(leader, size, gpus)
+    await bind_all(leader)
+
+
+async def made_anew(leader: Leader, index: int, size: int = 2, gpus: int = 4) -> str:
+    """The controller replaces a pod: the name of the new one."""
+    old = next(name for name in leader.world.pods if name.startswith(f"train-{index}-"))
+    node = leader.world.pods[old]["spec"]["nodeName"]
+    leader.world.delete_pod(old)
+    leader.report(node)
+    made = gang_pod("train", index, size, gpus)
+    made["metadata"] |= {"name": f"train-{index}-new", "uid": f"uid-new-{index}"}
+    leader.world.add_pod(made)
+    await leader.settle()
+    return f"train-{index}-new"
+
+
+async def test_one_pod_made_anew_is_planned_alone_beside_the_others(leader: Leader) -> None:
+    await running(leader)
+    before = {seat.uid: seat for seat in leader.seats(KEY)}
+    new = await made_anew(leader, 1)
+    assert gates(leader.world, new) != [], "it waits for a moment: perhaps the others go too"
+    leader.wait(1)
+    await leader.settle()
+    assert gates(leader.world, new) == []
+    after = {seat.uid: seat for seat in leader.seats(KEY)}
+    assert after.keys() == {"uid-train-0-x", "uid-new-1"}
+    assert after["uid-train-0-x"] == before["uid-train-0-x"]
+    assert after["uid-new-1"].rank == 1
+    assert told(leader)[:2] == ("Released", "Released")
+    assert disagreements(leader) == []
+    assert await leader.bind(new, after["uid-new-1"].node) == ""
+
+
+async def test_it_goes_elsewhere_where_there_is_no_room_beside_them_and_waits_where_that_is_too_far() -> None:
+    for level, state in (("Cluster", "Planned"), ("Machine", "Waiting")):
+        leader = on_nodes()
+        for index in range(2):
+            made = gang_pod("train", index, 2, 4)
+            made["metadata"]["annotations"][c.ANN_REQUIRED_LEVEL] = level
+            leader.world.add_pod(made)
+        await leader.settle()
+        await bind_all(leader)
+        (here,) = {pod["spec"]["nodeName"] for pod in leader.world.pods.values()}
+        leader.world.delete_pod("train-1-y")
+        leader.report(here)
+        await leader.place("other", 1, 4)
+        assert leader.seats("other")[0].node == here, "the policy packs"
+        made = gang_pod("train", 1, 2, 4)
+        made["metadata"]["uid"] = "uid-new"
+        made["metadata"]["annotations"][c.ANN_REQUIRED_LEVEL] = level
+        leader.world.add_pod(made)
+        await leader.settle()
+        leader.wait(1)
+        await leader.settle()
+        assert leader.queries.pod("default", "train-1-y")().state == state
+        if state == "Waiting":
+            wanted = "pods that were made anew wait beside those that run: there is no room for them now at the level Machine"
+            assert told(leader)[:2] == ("Released", "PodsWait")
+            assert told(leader)[2].startswith(wanted)
+        else:
+            assert leader.scheduling(KEY)["plan"]["level"] == "Cluster"
+        assert disagreements(leader) == []
+
+
+async def test_one_that_waits_gets_its_place_as_soon_as_there_is_room(leader: Leader) -> None:
+    await running(leader)
+    leader.world.delete_pod("train-1-y")
+    leader.report(leader.world.pods["train-0-x"]["spec"]["nodeName"])
+    for name, gpus in (("a", 4), ("b", 8)):
+        await leader.place(name, 1, gpus)
+    made = gang_pod("train", 1, 2, 4)
+    made["metadata"]["uid"] = "uid-new"
+    leader.world.add_pod(made)
+    await leader.settle()
+    leader.wait(1)
+    await leader.settle()
+    assert told(leader)[1] == "PodsWait"
+    leader.world.delete_pod("a-worker-0-a1")
+    await leader.settle()
+    assert told(leader)[1] == "Released"
+    assert gates(leader.world, "train-1-y") == []
+
+
+async def test_a_newcomer_that_nobody_binds_loses_its_place_alone(leader: Leader) -> None:
+    await running(leader)
+    new = await made_anew(leader, 1)
+    leader.wait(1)
+    await leader.settle()
+    first = leader.annotations(new)[c.ANN_PLANNED_NODE]
+    leader.wait(121)
+    await leader.settle()
+    leader.wait(1)
+    await leader.settle()
+    assert leader.annotations(new)[c.ANN_PLANNED_NODE] != first
+    assert told(leader)[0] == "Released"
+    assert {seat.uid for seat in leader.seats(KEY)} == {"uid-train-0-x", "uid-new-1"}
+    assert disagreements(leader) == []
+
+
+async def test_a_new_leader_goes_on_with_a_gang_of_which_one_pod_is_new(leader: Leader) -> None:
+    await running(leader)
+    new = await made_anew(leader, 1)
+    after = Leader(leader.world)
+    after.take_over()
+    after.wait(2)
+    await after.settle()
+    after.wait(1)
+    await after.settle()
+    assert gates(after.world, new) == []
+    assert sum(state.taken.bit_count() for state in after.ledger.snapshot().nodes.values()) == 8
+
+
+@pytest.mark.parametrize("outcome", ["lost", "unheard", "late", "401"])
+async def test_no_write_that_fails_costs_the_others_their_places(leader: Leader, outcome: str) -> None:
+    await running(leader)
+    new = await made_anew(leader, 1)
+    leader.wait(1)
+    leader.world.outcomes.append(outcome)
+    await leader.settle()
+    leader.world.arrive_late()
+    leader.wait(11)
+    await leader.settle()
+    assert gates(leader.world, new) == []
+    assert {seat.uid for seat in leader.seats(KEY)} == {"uid-train-0-x", "uid-new-1"}
+    assert disagreements(leader) == []
+
+
+async def test_pods_that_go_one_after_the_other_are_planned_as_a_whole(leader: Leader) -> None:
+    """A controller that restarts all of them makes the first anew before the last is gone."""
+    await running(leader, 2, 8)
+    await made_anew(leader, 0, 2, 8)
+    leader.wait(0.5)
+    await leader.settle()
+    await made_anew(leader, 1, 2, 8)
+    assert {seat.uid for seat in leader.seats(KEY)} == {"uid-new-0", "uid-new-1"}
+    assert [gates(leader.world, f"train-{index}-new") for index in range(2)] == [[], []]
+    assert disagreements(leader) == []
