@@ -33,7 +33,7 @@ class SeenVersions(NamedTuple):
     ledger: int
     freed: int  # GpuLedger.freed_version
     machines: int  # GpuLedger.machines_version
-    job: str  # its resourceVersion
+    job: str  # its resourceVersion, and Jobs.asked
     excluded: int  # nodes left out
     preemption: int  # Jobs.preemption_version
     limits: int

@@ -31,6 +31,8 @@ class Jobs:
         self._members: dict[str, tuple[int, Sequence[PodView]]] = {}  # by uid: an attempt and its living pods; until one changes
         self._attention: dict[str, int] = {}  # in order; what number the last touch had
         self._touched: dict[str, None] = {}  # ordered set: since somebody asked
+        self._asked: dict[str, int] = {}  # by uid: when a pod that asks for something else came or went; no number comes twice
+        self._changes = 0
         self.touches = 0
         self.preemption_version = 0  # how often anything changed that tells whether a job may be ended, and from when on
 
@@ -52,6 +54,7 @@ class Jobs:
         self.rest(uid)
         self._touched.pop(uid, None)
         self._members.pop(uid, None)
+        self._asked.pop(uid, None)
         return self.states.pop(uid, None)
 
     def _drop_pods_elsewhere(self, job: JobView) -> None:
@@ -68,7 +71,10 @@ class Jobs:
         if job is not None and job.namespace != pod.namespace:
             return
         self._members.pop(pod.job_uid, None)
-        self._pods.setdefault(pod.job_uid, {})[pod.uid] = pod
+        mine = self._pods.setdefault(pod.job_uid, {})
+        if pod.uid not in mine or _asks(mine[pod.uid]) != _asks(pod):
+            self._pods_differ(pod.job_uid)
+        mine[pod.uid] = pod
         self.touch(pod.job_uid)
 
     def remove_pod(self, pod: PodView) -> None:
@@ -77,7 +83,17 @@ class Jobs:
         mine.pop(pod.uid, None)
         if not mine:
             self._pods.pop(pod.job_uid, None)
+        self._pods_differ(pod.job_uid)
         self.touch(pod.job_uid)
+
+    def _pods_differ(self, uid: str) -> None:
+        if uid in self.views:
+            self._changes += 1
+            self._asked[uid] = self._changes
+
+    def asked(self, uid: str) -> int:
+        """Another number as soon as the gang's pods ask for something else."""
+        return self._asked.get(uid, 0)
 
     def pods_of(self, uid: str) -> Iterable[PodView]:
         """The job's pods of any attempt."""
@@ -208,6 +224,12 @@ def _adopted(job: JobView) -> GangState:
         return GangState(job.uid)
     phase = _WRITTEN_AS.get(found.state, GangPhase.WAITING) if found.attempt == job.attempt else GangPhase.WAITING
     return GangState(job.uid, found, phase, written=found)
+
+
+def _asks(pod: PodView) -> tuple[object, ...]:
+    """What of a pod has a part in where it may go."""
+    size = pod.gpus, pod.cpu_millis, pod.memory_bytes, pod.rules, pod.annotations
+    return *size, pod.priority, pod.preempts, pod.ours, pod.gates, pod.gang, pod.problem, pod.deleting, pod.finished
 
 
 def _turn(job: JobView | None) -> tuple[object, ...]:

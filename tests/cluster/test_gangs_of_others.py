@@ -1,5 +1,6 @@
 """Pods that others made are placed as one gang: a plain Job, and what becomes of its pods."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -7,10 +8,20 @@ from kubernetes import client
 
 from kompakt_core import contract as c
 from tests.support.cluster import jobset
+from tests.support.cluster.gangs import GANG, plain_pod
+from tests.support.cluster.replacing import killed_pair
+from tools.kube.parts import Pair
 from tools.kube.session import ClusterSession, eventually
 
-pytestmark = pytest.mark.usefixtures("watched")
-GANG = "pre-training"
+pytestmark = pytest.mark.usefixtures("watched", "cleared")
+
+
+@pytest.fixture
+def cleared(kompakt: ClusterSession, namespace: str) -> Iterator[None]:
+    """Controllers make pods anew as long as their objects are there."""
+    yield
+    jobset.delete_all(kompakt, namespace)
+    client.BatchV1Api(kompakt.api).delete_collection_namespaced_job(namespace, propagation_policy="Background")
 
 
 def indexed_job(size: int, gpus: int, *, told: int | None = None, gang: str = GANG, **spec: Any) -> dict[str, Any]:
@@ -93,13 +104,64 @@ def test_a_jobset_is_placed_whole_and_so_again_when_its_controller_restarts_it(j
     second = all_run(jobsets, namespace, 4)
     assert {pod.metadata.uid for pod in second}.isdisjoint(pod.metadata.uid for pod in first)
     placed_at_once(jobsets, namespace, second)
-    jobset.delete(jobsets, namespace, GANG)
+    jobset.delete_all(jobsets, namespace)
     eventually(lambda: not gang_of(jobsets, namespace), "the object goes")
 
 
-def placed_at_once(cluster: ClusterSession, namespace: str, pods: list[Any]) -> None:
+def placed_at_once(cluster: ClusterSession, namespace: str, pods: list[Any], gang: str = GANG) -> None:
     """All of them by one plan, with exactly the GPUs of that plan."""
-    plan = scheduling(cluster, namespace)["plan"]
+    plan = scheduling(cluster, namespace, gang)["plan"]
     seats = {seat["uid"]: (node["name"], seat["gpus"]) for node in plan["nodes"] for seat in node["pods"]}
     given = {pod.metadata.uid: (pod.spec.node_name, pod.metadata.annotations[c.ANN_GPU_INDICES]) for pod in pods}
     assert given == seats
+
+
+def test_a_pod_that_its_job_replaces_is_placed_alone_while_the_others_run(kompakt: ClusterSession, namespace: str) -> None:
+    create(kompakt, namespace, indexed_job(2, 4))
+    first = all_run(kompakt, namespace, 2)
+    kompakt.core.delete_namespaced_pod(first[1].metadata.name, namespace)
+
+    def replaced() -> list[Any]:
+        pods = pods_of(kompakt, namespace)
+        fresh = first[1].metadata.uid not in {pod.metadata.uid for pod in pods}
+        return pods if len(pods) == 2 and fresh and all(pod.status.phase == "Running" for pod in pods) else []
+
+    second = eventually(replaced, "the Job's new pod runs")
+    assert first[0].metadata.uid in {pod.metadata.uid for pod in second}
+    placed_at_once(kompakt, namespace, second)
+
+
+def test_a_gang_waits_whole_and_says_why(kompakt: ClusterSession, namespace: str) -> None:
+    create(kompakt, namespace, indexed_job(2, 8, gang="large"))
+    all_run(kompakt, namespace, 2, "large")
+    create(kompakt, namespace, indexed_job(3, 8))
+    eventually(lambda: scheduling(kompakt, namespace).get("state") == "Waiting", "it waits")
+    assert "no room for all workers" in scheduling(kompakt, namespace)["message"]
+    assert {pod.status.conditions[0].reason for pod in pods_of(kompakt, namespace)} == {"SchedulingGated"}
+    delete(kompakt, namespace, "large")
+    placed_at_once(kompakt, namespace, all_run(kompakt, namespace, 3))
+
+
+def test_plain_pods_that_say_too_large_a_size_wait_for_the_others(kompakt: ClusterSession, namespace: str) -> None:
+    for index in range(2):
+        kompakt.core.create_namespaced_pod(namespace, plain_pod(f"p-{index}", size=3))
+    eventually(lambda: scheduling(kompakt, namespace).get("reason") == "GangIncomplete", "it says so")
+    assert scheduling(kompakt, namespace)["message"].startswith("it waits until all 3 pods exist")
+    kompakt.core.create_namespaced_pod(namespace, plain_pod("p-2", size=3))
+    all_run(kompakt, namespace, 3)
+
+
+def test_a_new_leader_finds_gangs_in_every_state(kompakt: ClusterSession, namespace: str, pair: Pair, standby: Pair) -> None:
+    create(kompakt, namespace, indexed_job(2, 4, gang="runs"))
+    runs = all_run(kompakt, namespace, 2, "runs")
+    create(kompakt, namespace, indexed_job(3, 8, gang="waits"))
+    eventually(lambda: scheduling(kompakt, namespace, "waits").get("state") == "Waiting", "it waits")
+    kompakt.core.create_namespaced_pod(namespace, plain_pod("p-0", size=2))
+    eventually(lambda: scheduling(kompakt, namespace).get("reason") == "GangIncomplete", "one pod is missing")
+    before = scheduling(kompakt, namespace, "waits")["waitingSince"]
+    with killed_pair(kompakt, pair):
+        kompakt.core.create_namespaced_pod(namespace, plain_pod("p-1", size=2))
+        all_run(kompakt, namespace, 2)
+        assert scheduling(kompakt, namespace, "waits")["waitingSince"] == before
+        assert [pod.metadata.uid for pod in pods_of(kompakt, namespace, "runs")] == [pod.metadata.uid for pod in runs]
+        placed_at_once(kompakt, namespace, runs, "runs")

@@ -189,10 +189,14 @@ def encode(record: Record) -> dict[str, Any]:
         "state": record.state.value,
         "reason": record.reason,
         "message": record.message,
-        "waitingSince": record.waiting_since,
         "excludedNodes": [{"node": one.node, "until": one.until, "reason": one.reason} for one in record.excluded],
     }
-    moments = {"placeableSince": record.placeable_since, "waitsFor": record.waits_for, "until": record.until}
+    moments = {
+        "waitingSince": record.waiting_since,
+        "placeableSince": record.placeable_since,
+        "waitsFor": record.waits_for,
+        "until": record.until,
+    }
     scheduling |= {name: text for name, text in moments.items() if text}
     if record.overtaken:
         scheduling["overtaken"] = record.overtaken

@@ -135,7 +135,7 @@ class Nomination:
             seen.version,
             seen.freed,
             self._ledger.machines_version,
-            job.resource_version,
+            f"{job.resource_version}/{known.asked(job.uid)}",
             len(record.excluded),
             known.preemption_version,
             known.limits.version,

@@ -8,7 +8,6 @@ import shutil
 from typing import Any, Final
 
 import yaml
-from kubernetes import client
 
 from kompakt_core import contract as c
 from tools.kube import golang
@@ -101,9 +100,10 @@ def create(cluster: ClusterSession, namespace: str, made: dict[str, Any]) -> Non
     cluster.custom.create_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, made)
 
 
-def delete(cluster: ClusterSession, namespace: str, name: str) -> None:
-    options = client.V1DeleteOptions(propagation_policy="Foreground")
-    cluster.custom.delete_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, name, body=options)
+def delete_all(cluster: ClusterSession, namespace: str) -> None:
+    """All of a namespace, if there is such a kind at all."""
+    if NAME in cluster.components:
+        cluster.custom.delete_collection_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL)
 
 
 def restarts(cluster: ClusterSession, namespace: str, name: str) -> int:

@@ -18,7 +18,7 @@ from kompakt_core.policy.model import Timers
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.node_state import ClaimSource
 from tests.support.extender.leader import Leader
-from tests.support.extender.world import World, pod, worker
+from tests.support.extender.world import World, gang_pod, pod, worker
 
 NODES = ("n0", "n1")
 MACHINES = {"n0": "dgx1-v100", "n1": "a100-pcie-8-bridge-pairs"}
@@ -65,6 +65,40 @@ class RandomCluster(RuleBasedStateMachine):
         self.count += 1
         self.world.add_expected_gang(f"j{self.count}", workers, gpus, namespace=f"team-{self.count % 2}")
 
+    @rule(size=st.integers(1, 3), gpus=st.integers(1, 4), count=st.integers(1, 4))
+    def controller_of_others_makes_pods(self, size: int, gpus: int, count: int) -> None:
+        """As many as their gang has, or fewer, or more."""
+        self.count += 1
+        for index in range(count):
+            self.world.add_pod(gang_pod(f"g{self.count}", index, size, gpus))
+
+    @precondition(lambda self: self.gang_pods())
+    @rule(pick=PICK, whole=st.booleans(), again=st.booleans())
+    def controller_of_others_deletes_pods(self, pick: int, whole: bool, again: bool) -> None:
+        """One of them or all of a gang, and makes them anew, or not."""
+        names = self.gang_pods()
+        first = names[pick % len(names)]
+        gang = self.world.pods[first]["metadata"]["labels"][c.LABEL_GANG]
+        for name in [one for one in names if one.startswith(f"{gang}-")] if whole else [first]:
+            old = self.world.pods[name]
+            self.world.delete_pod(name)
+            if again:
+                size = int(old["metadata"]["annotations"][c.ANN_GANG_SIZE])
+                gpus = int(old["spec"]["containers"][0]["resources"]["requests"][c.RESOURCE])
+                made = gang_pod(gang, int(name.split("-")[1]), size, gpus)
+                made["metadata"]["uid"] = f"{old['metadata']['uid']}-again"
+                self.world.add_pod(made)
+
+    def gang_pods(self) -> list[str]:
+        return sorted(name for name, one in self.world.pods.items() if c.LABEL_GANG in one["metadata"].get("labels", {}))
+
+    @precondition(lambda self: self.world.gangs)
+    @rule(pick=PICK)
+    def administrator_deletes_the_object_of_a_gang(self, pick: int) -> None:
+        key = sorted(self.world.gangs)[pick % len(self.world.gangs)]
+        del self.world.gangs[key]
+        self.world.news.append(("gangs", key, None))
+
     @precondition(lambda self: self.world.jobs)
     @rule(pick=PICK, count=st.integers(1, 3), other=st.booleans())
     def operator_creates_pods(self, pick: int, count: int, other: bool) -> None:
@@ -86,7 +120,7 @@ class RandomCluster(RuleBasedStateMachine):
     @rule(outcomes=OUTCOMES)
     def planner_plans(self, outcomes: list[str]) -> None:
         self.world.outcomes.extend(outcomes)
-        self.run(self.some_time(self.leader.planner.run_cycle()))
+        self.run(self.some_time(self.cycle()))
         self.world.outcomes.clear()
 
     @rule()
@@ -100,7 +134,7 @@ class RandomCluster(RuleBasedStateMachine):
 
     def told(self) -> dict[str, tuple[Any, ...]]:
         """What stands on the jobs; the sentence may be older than GPUs that are kept for others since."""
-        found = ((name, self.leader.scheduling(name)) for name in self.world.jobs)
+        found = ((name, self.leader.scheduling(name)) for name in (*self.world.jobs, *self.world.gangs))
         return {name: (one.get("state"), one.get("reason")) for name, one in found}
 
     @rule(picks=st.lists(st.tuples(PICK, st.sampled_from(NODES)), min_size=1, max_size=4), outcomes=OUTCOMES, plan=st.booleans())
@@ -114,6 +148,10 @@ class RandomCluster(RuleBasedStateMachine):
             calls.insert(len(calls) // 2, self.leader.planner.run_cycle())
         self.run(self.some_time(*calls))
         self.world.outcomes.clear()
+
+    async def cycle(self) -> None:
+        self.leader.gang_objects.begin()
+        await self.leader.planner.run_cycle()
 
     async def some_time(self, *calls: Coroutine[Any, Any, Any]) -> None:
         """The calls to their end; what they started in the background gets some turns, not all it wants."""
@@ -211,6 +249,7 @@ class RandomCluster(RuleBasedStateMachine):
 
     def close(self) -> None:
         self.leader.planner.stop()
+        self.leader.gang_objects.stop()
         self.leader.binder.stop()
         self.run(asyncio.sleep(0))
         self.run(asyncio.sleep(0))

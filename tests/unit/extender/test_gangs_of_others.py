@@ -45,6 +45,7 @@ def told(leader: Leader, key: str = KEY) -> tuple[str, str, str]:
 async def test_all_pods_get_their_places_at_once(leader: Leader) -> None:
     await come(leader, count=1)
     assert told(leader) == ("Waiting", "GangIncomplete", f"it waits until all 2 pods exist that {c.ANN_GANG_SIZE} speaks of")
+    assert "waitingSince" not in leader.scheduling(KEY), "it is not in line yet, and an empty moment is none"
     assert gates(leader.world, "train-0-x") != []
     await come(leader)
     assert told(leader)[:2] == ("Released", "Released")
@@ -367,3 +368,16 @@ async def test_pods_that_go_one_after_the_other_are_planned_as_a_whole(leader: L
     assert {seat.uid for seat in leader.seats(KEY)} == {"uid-new-0", "uid-new-1"}
     assert [gates(leader.world, f"train-{index}-new") for index in range(2)] == [[], []]
     assert disagreements(leader) == []
+
+
+async def test_pods_that_ask_for_less_are_asked_about_again(leader: Leader) -> None:
+    """Nothing else has changed: the object is the same, and so are the machines."""
+    await come(leader, 2, 16)
+    assert told(leader)[:2] == ("Waiting", "NeverFits")
+    for index in range(2):
+        leader.world.delete_pod(f"train-{index}-{'xy'[index]}")
+        made = gang_pod("train", index, 2, 8)
+        made["metadata"]["uid"] = f"uid-less-{index}"
+        leader.world.add_pod(made)
+    await leader.settle()
+    assert told(leader)[:2] == ("Released", "Released")

@@ -11,6 +11,7 @@ from kompakt_extender.gang_state import GangPhase
 from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.planner.reserved_places import PATIENCE_SECONDS, PODS_DIFFER
 from kompakt_extender.project_job import read_job
+from tests.support.extender import preempting
 from tests.support.extender.leader import Leader, gates, on_nodes
 from tests.support.extender.phases import disagreements
 
@@ -286,3 +287,16 @@ async def test_what_the_operator_never_writes_is_as_if_it_were_not_there(leader:
     assert read_job(leader.world.news[-1][2] or b"").expected == ()
     await leader.settle()
     assert leader.world.sent == []
+
+
+async def test_pods_of_a_higher_priority_than_was_expected_may_have_others_ended() -> None:
+    """A gang that was told there is no room for it is asked about again as its pods are."""
+    leader = on_nodes(1)
+    await preempting.runs(leader, "low", 1, 8)
+    leader.wait(3600)
+    leader.world.add_expected_gang("j", 1, 1)
+    await leader.settle()
+    assert told(leader)[0] == "Waiting"
+    leader.world.create_pods("j", priority=1)
+    await leader.settle()
+    assert told(leader) == ("Reserved", "Preempting")

@@ -1,0 +1,17 @@
+"""Pods of gangs that no TrainingJob made."""
+
+from typing import Any
+
+from kompakt_core import contract as c
+
+GANG = "pre-training"
+
+
+def plain_pod(name: str, *, size: str | int = 1, label: str = GANG, **annotations: str) -> dict[str, Any]:
+    """A pod of nobody's."""
+    container = {"name": "main", "image": "simulated", "resources": {"limits": {c.RESOURCE: "2"}}}
+    notes = {c.ANN_GANG_SIZE: str(size), **annotations}
+    return {
+        "metadata": {"name": name, "labels": {c.LABEL_GANG: label}, "annotations": notes},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
