@@ -95,7 +95,7 @@ def pod_text(answer: Answer) -> Iterator[RenderableType]:
     """A pod's answer on screen."""
     asked, value = answer["asked"], answer["value"]
     yield facts(
-        ("pod", f"{answer['namespace']}/{answer['name']}" + (f" of job {answer['job']}" if answer["job"] else "")),
+        ("pod", f"{answer['namespace']}/{answer['name']}{_of(answer)}"),
         ("state", f"{answer['state']}: {answer['message']}"),
         ("asks for", request_text(asked) if asked else ""),
         ("has", f"GPU {gpus(answer['gpuIndices'])} of {answer['node']}" if answer["gpuIndices"] else ""),
@@ -104,6 +104,11 @@ def pod_text(answer: Answer) -> Iterator[RenderableType]:
         ("fits", _fits(answer["fits"], "this pod") if answer["state"] == "Waiting" else ""),
     )
     yield from standings(answer)
+
+
+def _of(answer: Answer) -> str:
+    """An older extender knows no gangs of others."""
+    return f" of job {answer['job']}" if answer["job"] else f" of gang {answer['gang']}" if answer.get("gang") else ""
 
 
 def _fits(nodes: int, what: str) -> str:

@@ -47,7 +47,7 @@ def incomplete_message(job: JobView, pods: Sequence[PodView]) -> str:
             "two gangs of one namespace need two names"
         )
     if len(pods) < job.workers:
-        return f"it waits until all {job.workers} pods exist that {contract.ANN_GANG_SIZE} speaks of"
+        return f"not all of its {job.workers} pods exist yet, as many as {contract.ANN_GANG_SIZE} says"
     if any(pod.node for pod in pods):
         return "its pods were given nodes before this object was made, or by somebody else"
     return "its pods have scheduling gates of others, which must go first"

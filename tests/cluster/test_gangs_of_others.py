@@ -1,16 +1,19 @@
 """Pods that others made are placed as one gang: a plain Job, and what becomes of its pods."""
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client
 
 from kompakt_core import contract as c
 from tests.support.cluster import jobset
 from tests.support.cluster.gangs import GANG, plain_pod
 from tests.support.cluster.replacing import killed_pair
-from tools.kube.parts import Pair
+from tests.support.examples import EXAMPLES
+from tools.kube.parts import ROOT, Pair
 from tools.kube.session import ClusterSession, eventually
 
 pytestmark = pytest.mark.usefixtures("watched", "cleared")
@@ -26,7 +29,7 @@ def cleared(kompakt: ClusterSession, namespace: str) -> Iterator[None]:
 
 def indexed_job(size: int, gpus: int, *, told: int | None = None, gang: str = GANG, **spec: Any) -> dict[str, Any]:
     """A Job of so many pods that work at the same time; `told`: the size that they say, if it is another one."""
-    container = {"name": "main", "image": "simulated", "resources": {"limits": {c.RESOURCE: str(gpus)}}}
+    container = {"name": "main", "image": "simulated", "resources": {"limits": {c.RESOURCE: str(gpus)} if gpus else {}}}
     template = {
         "metadata": {
             "labels": {c.LABEL_GANG: gang},
@@ -146,7 +149,7 @@ def test_plain_pods_that_say_too_large_a_size_wait_for_the_others(kompakt: Clust
     for index in range(2):
         kompakt.core.create_namespaced_pod(namespace, plain_pod(f"p-{index}", size=3))
     eventually(lambda: scheduling(kompakt, namespace).get("reason") == "GangIncomplete", "it says so")
-    assert scheduling(kompakt, namespace)["message"].startswith("it waits until all 3 pods exist")
+    assert scheduling(kompakt, namespace)["message"].startswith("not all of its 3 pods exist yet")
     kompakt.core.create_namespaced_pod(namespace, plain_pod("p-2", size=3))
     all_run(kompakt, namespace, 3)
 
@@ -165,3 +168,39 @@ def test_a_new_leader_finds_gangs_in_every_state(kompakt: ClusterSession, namesp
         assert scheduling(kompakt, namespace, "waits")["waitingSince"] == before
         assert [pod.metadata.uid for pod in pods_of(kompakt, namespace, "runs")] == [pod.metadata.uid for pod in runs]
         placed_at_once(kompakt, namespace, runs, "runs")
+
+
+EXAMPLE_SIZE = 4
+
+
+@pytest.mark.parametrize("name", ["indexed", "jobset"])
+def test_examples_run_as_they_are(jobsets: ClusterSession, namespace: str, name: str) -> None:
+    jobset.judge(jobsets, namespace)
+    jobsets.kubectl("apply", f"--namespace={namespace}", "-f", str(EXAMPLES / "gangs" / f"{name}.yaml"))
+    gang = {"indexed": GANG, "jobset": "fine-tuning"}[name]
+    pods = all_run(jobsets, namespace, EXAMPLE_SIZE, gang)
+    placed_at_once(jobsets, namespace, pods, gang)
+
+
+def test_once_kompakt_is_gone_pods_that_waited_are_made_anew_without_it(
+    kompakt: ClusterSession, namespace: str, pair: Pair
+) -> None:
+    """As docs/operations.md has it; pods without GPUs, since nobody else offers any here."""
+    create(kompakt, namespace, indexed_job(2, 0, told=3))
+    eventually(lambda: len(pods_of(kompakt, namespace)) == 2, "they wait for a third")
+    policies = [one for one in kompakt.parts.chart if one["kind"].startswith("MutatingAdmissionPolicy")]
+    kompakt.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(policies))
+    try:
+        kompakt.kubectl(*deleting_what_waits(), f"--namespace={namespace}")
+        pods = all_run(kompakt, namespace, 2)
+        assert {pod.spec.scheduler_name for pod in pods} == {"default-scheduler"}
+    finally:
+        kompakt.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(policies))
+
+
+def deleting_what_waits() -> list[str]:
+    """The command of docs/operations.md, for one namespace."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith("kubectl delete pods") and "kompakt.dev/gang" in line]
+    words = shlex.split(line)
+    return [word for word in words[1:] if word != "--all-namespaces"]

@@ -223,6 +223,7 @@ class PodAnswer(Model):
     state: str = Field(description="Waiting, Planned, Bound or Finished")
     message: str
     job: str
+    gang: str = Field(description="of pods that others made and that are placed together")
     node: str
     gpus: list[str]
     gpu_indices: list[int]

@@ -21,7 +21,7 @@ from kompakt_extender.gangs import worker_of
 from kompakt_extender.placement_annotations import gpu_request_of
 from kompakt_extender.placement_history import PlacementRecord
 from kompakt_extender.rejections import TEXTS
-from kompakt_extender.views import JobView, PodView
+from kompakt_extender.views import JobKind, JobView, PodView
 
 _WHOLE_GANG = "the planner placed the whole gang at once; it compared gangs of nodes, not nodes for this pod"
 _BY_EDGES = (
@@ -63,7 +63,8 @@ def explain(case: PodExplanation) -> PodAnswer:
         uid=pod.uid,
         state=state,
         message=trouble or _MESSAGES[state](case, fits),
-        job=case.job.name if case.job else "",
+        job=case.job.name if case.job and case.job.kind is JobKind.TRAINING_JOB else "",
+        gang=case.job.name if case.job and case.job.kind is JobKind.GANG else "",
         node=pod.node or pod.planned_node,
         gpus=list(_gpus(case)),
         gpu_indices=_indices(case),

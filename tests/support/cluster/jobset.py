@@ -95,8 +95,13 @@ def jobset(name: str, jobs: int, pods: int, gpus: int, **spec: Any) -> dict[str,
     }
 
 
-def create(cluster: ClusterSession, namespace: str, made: dict[str, Any]) -> None:
+def judge(cluster: ClusterSession, namespace: str) -> None:
+    """Its webhooks judge this namespace too from now on."""
     cluster.core.patch_namespace(namespace, {"metadata": {"labels": NAMESPACE}})
+
+
+def create(cluster: ClusterSession, namespace: str, made: dict[str, Any]) -> None:
+    judge(cluster, namespace)
     cluster.custom.create_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, made)
 
 

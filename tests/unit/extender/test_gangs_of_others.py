@@ -44,7 +44,7 @@ def told(leader: Leader, key: str = KEY) -> tuple[str, str, str]:
 
 async def test_all_pods_get_their_places_at_once(leader: Leader) -> None:
     await come(leader, count=1)
-    assert told(leader) == ("Waiting", "GangIncomplete", f"it waits until all 2 pods exist that {c.ANN_GANG_SIZE} speaks of")
+    assert told(leader) == ("Waiting", "GangIncomplete", f"not all of its 2 pods exist yet, as many as {c.ANN_GANG_SIZE} says")
     assert "waitingSince" not in leader.scheduling(KEY), "it is not in line yet, and an empty moment is none"
     assert gates(leader.world, "train-0-x") != []
     await come(leader)
@@ -223,7 +223,7 @@ async def test_what_is_decided_is_explained_by_the_gangs_name(leader: Leader) ->
     assert [pod.asks for pod in answer.pods] == [4, 4]
     assert [pod.asks for pod in leader.queries.job("default", "train")().pods] == [2, 2]
     of_pod = leader.queries.pod("default", "train-0-x")()
-    assert (of_pod.job, of_pod.state) == ("train", "Planned")
+    assert (of_pod.job, of_pod.gang, of_pod.state) == ("", "train", "Planned")
     with pytest.raises(UnknownObject, match="no pods of a gang default/other"):
         leader.queries.gang("default", "other")
 
