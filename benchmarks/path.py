@@ -1,11 +1,12 @@
-"""How long from applying a TrainingJob until all its pods are bound, beside a plain Job of the default scheduler.
+"""How long from applying a TrainingJob, or a Job as a gang, until all its pods are bound, beside a plain Job.
 
     python -m benchmarks.path                       # brings up a cluster of simulated nodes for itself, without root
     python -m benchmarks.path --kubeconfig FILE     # a running cluster with kompakt installed and GPUs free
 
-Jobs run one after the other, a TrainingJob and a plain Job in turn, with the same number of pods on the same nodes; the
-next begins when the pods of the last are gone. Times are read on this machine's clock: from sending the request until
-the watch shows the last pod with a node. The plain Job's pods ask for no GPUs, so they cost nothing of kompakt's.
+Jobs run one after the other, one of each kind in turn, with the same number of pods on the same nodes; the next begins
+when the pods of the last are gone. Times are read on this machine's clock: from sending the request until the watch shows
+the last pod with a node. The plain Job's pods are the default scheduler's and ask for no GPUs, so they cost nothing of
+kompakt's.
 """
 
 import argparse
@@ -21,7 +22,20 @@ from pathlib import Path
 from kubernetes import client, config
 
 from benchmarks.pod_times import BOUND, CREATED, RELEASED, PodTimes, watching
-from kompakt_core.contract import ANN_GPUS, API_VERSION, GROUP, JOB_KIND, JOB_PLURAL, LABEL_JOB_NAME, VERSION
+from kompakt_core.contract import (
+    ANN_GANG_SIZE,
+    ANN_GPUS,
+    ANN_PATTERN,
+    ANN_SENSITIVITY,
+    API_VERSION,
+    GROUP,
+    JOB_KIND,
+    JOB_PLURAL,
+    LABEL_GANG,
+    LABEL_JOB_NAME,
+    RESOURCE,
+    VERSION,
+)
 from tools.kube import simulated
 from tools.kube.binaries import find_all
 from tools.kube.processes import launch_tied
@@ -31,6 +45,7 @@ from tools.kube.session import ClusterSession
 PATIENCE = 60.0  # seconds after which a job counts as lost
 NODE_GPUS = 8  # of the simulated nodes
 PLAIN_LABEL = "batch.kubernetes.io/job-name"
+GANG_JOB = "Job as a gang"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +97,31 @@ def training_jobs(api: client.ApiClient, namespace: str, shape: Shape, *, suspen
 
 
 def plain_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
+    return _jobs(api, namespace, shape, "plain Job", "plain", 0)
+
+
+def gangs_of_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
+    """Jobs whose pods say that they are a gang."""
+    return _jobs(api, namespace, shape, GANG_JOB, "others", shape.gpus)
+
+
+def _jobs(api: client.ApiClient, namespace: str, shape: Shape, kind: str, prefix: str, gpus: int) -> Kind:
     batch = client.BatchV1Api(api)
-    container = {"name": "trainer", "image": "simulated", "resources": {"requests": {"cpu": "10m"}}}
+    limits = {"limits": {RESOURCE: str(gpus)}} if gpus else {}
+    container = {"name": "trainer", "image": "simulated", "resources": {"requests": {"cpu": "10m"}, **limits}}
     pod = {"restartPolicy": "Never", "containers": [container]}
-    spec = {"parallelism": shape.workers, "completions": shape.workers, "template": {"spec": pod}}
+    counts = {"parallelism": shape.workers, "completions": shape.workers}
+    notes = {ANN_GANG_SIZE: str(shape.workers), ANN_PATTERN: "Ring", ANN_SENSITIVITY: "High"}
 
     def create(name: str) -> object:
-        return batch.create_namespaced_job(namespace, {"metadata": {"name": name}, "spec": spec})
+        metadata = {"labels": {LABEL_GANG: name}, "annotations": notes} if gpus else {}
+        template = {"metadata": metadata, "spec": pod}
+        return batch.create_namespaced_job(namespace, {"metadata": {"name": name}, "spec": {**counts, "template": template}})
 
     def delete(name: str) -> object:
         return batch.delete_namespaced_job(name, namespace, propagation_policy="Background", grace_period_seconds=0)
 
-    return Kind("plain Job", "plain", create, delete)
+    return Kind(kind, prefix, create, delete)
 
 
 def measure(times: PodTimes, kind: Kind, pods: int, job: str) -> Timing:
@@ -159,9 +187,9 @@ def own_namespace(api: client.ApiClient) -> Iterator[str]:
 
 
 def run(api: client.ApiClient, jobs: int, shape: Shape) -> dict[str, list[Timing]]:
-    """The timings of both kinds in turn, by kind. One job of each goes first and does not count."""
+    """The timings of all kinds in turn, by kind. One job of each goes first and does not count."""
     with own_namespace(api) as namespace, watching(api, namespace, (LABEL_JOB_NAME, PLAIN_LABEL)) as times:
-        kinds = [training_jobs(api, namespace, shape), plain_jobs(api, namespace, shape)]
+        kinds = [make(api, namespace, shape) for make in (training_jobs, gangs_of_jobs, plain_jobs)]
         timings: dict[str, list[Timing]] = {kind.name: [] for kind in kinds}
         for number in range(jobs + 1):
             for kind in kinds:
@@ -209,6 +237,9 @@ def line(name: str, times: Sequence[float]) -> str:
 def report(timings: Mapping[str, Sequence[Timing]]) -> None:
     for kind, measured in timings.items():
         print(line(f"{kind}: apply -> all pods bound", [timing.bound for timing in measured]))
+    if GANG_JOB in timings:
+        gang, own = (statistics.median(one.bound for one in timings[kind]) for kind in (GANG_JOB, JOB_KIND))
+        print(f"p50 of a {GANG_JOB} / of a TrainingJob: {gang / own:.2f}")
     parts = timings[JOB_KIND]
     print("of which, for a TrainingJob:")
     print(line("  apply -> all pods created (operator)", [timing.created for timing in parts]))

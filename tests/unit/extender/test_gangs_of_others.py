@@ -381,3 +381,17 @@ async def test_pods_that_ask_for_less_are_asked_about_again(leader: Leader) -> N
         leader.world.add_pod(made)
     await leader.settle()
     assert told(leader)[:2] == ("Released", "Released")
+
+
+async def test_pods_of_different_sizes_are_one_gang_as_ray_makes_them(leader: Leader) -> None:
+    """A head without GPUs and two groups of workers; its name sorts before those of the workers."""
+    sizes = {"train-head-x": 0, "train-large-worker-a": 8, "train-small-worker-b": 2, "train-small-worker-c": 2}
+    for index, (name, gpus) in enumerate(sizes.items()):
+        made = gang_pod("train", index, len(sizes), gpus)
+        made["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+        leader.world.add_pod(made)
+    await leader.settle()
+    assert told(leader)[:2] == ("Released", "Released")
+    seats = {seat.uid: seat for seat in leader.seats(KEY)}
+    assert {name: len(seats[f"uid-{name}"].gpus) for name in sizes} == sizes
+    assert seats["uid-train-large-worker-a"].rank == 0, "rank 0 has GPUs"
