@@ -175,8 +175,6 @@ def running_gang(
     """
     mine = [pod for pod in pods if pod.attempt == job.attempt and not pod.finished]
     stands = record.state is State.RELEASED and record.attempt == job.attempt and job.ours and not (job.suspended or job.finished)
-    if job.kind is JobKind.GANG:
-        return None  # nobody ends its pods as asked, with time for a checkpoint
     if not stands or record.plan is None or not mine or any(pod.deleting or pod.node is None for pod in mine):
         return None
     if job.running_since is None and len(mine) < job.workers:

@@ -170,6 +170,26 @@ def test_a_new_leader_finds_gangs_in_every_state(kompakt: ClusterSession, namesp
         placed_at_once(kompakt, namespace, runs, "runs")
 
 
+def test_a_job_of_higher_priority_has_a_gang_evicted_whole_which_then_waits(kompakt: ClusterSession, namespace: str) -> None:
+    """Limits shorten how long it keeps its GPUs."""
+    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    limits = {"metadata": {"name": namespace}, "spec": {"maxMinRuntimeSeconds": 1, "namespaceSelector": here}}
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": namespace}, "value": 1000}
+    more = [{"apiVersion": c.API_VERSION, "kind": c.LIMITS_KIND, **limits}, urgent]
+    kompakt.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(more))
+    try:
+        create(kompakt, namespace, indexed_job(3, 8))
+        first = all_run(kompakt, namespace, 3)
+        create(kompakt, namespace, indexed_job(1, 8, gang="urgent", priorityClassName=namespace))
+        all_run(kompakt, namespace, 1, "urgent")
+        eventually(lambda: scheduling(kompakt, namespace).get("state") == "Waiting", "the gang waits as a whole")
+        assert {pod.metadata.uid for pod in first}.isdisjoint(pod.metadata.uid for pod in pods_of(kompakt, namespace))
+        delete(kompakt, namespace, "urgent")
+        placed_at_once(kompakt, namespace, all_run(kompakt, namespace, 3))
+    finally:
+        kompakt.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(more))
+
+
 EXAMPLE_SIZE = 4
 
 

@@ -1,6 +1,6 @@
-"""Plain pods that end for a gang: which may, and their eviction.
+"""Pods that no TrainingJob made and that end for a gang: which may, and their eviction.
 
-A plain pod has nobody who would end it as asked, as the operator ends jobs. It is evicted, which its PodDisruptionBudgets may
+Such a pod has nobody who would end it as asked, as the operator ends jobs. It is evicted, which its PodDisruptionBudgets may
 refuse. Whoever made it makes it anew; a bare pod would be lost, and ends only where the administrator says so.
 """
 
@@ -66,7 +66,7 @@ class PlainPods:
         if topology is None or topology.graph is None:
             return
         for pod in self._ledger.bound_to(node).values():
-            found = running_pod(pod, topology.graph) if self._bare or pod.controlled else None
+            found = running_pod(pod, topology.graph) if self.may_be_evicted(pod) else None
             if found is not None:
                 yield found
 
@@ -76,9 +76,13 @@ class PlainPods:
         return {uid for uid, until in self._refused.items() if until > now}
 
     def find(self, victim: Victim) -> PodView | None:
-        """The pod, as long as it is there and runs."""
+        """The pod, as long as it is there and runs: a plain one, or one of a gang that others made."""
         pod = None if victim.attempt else self._ledger.pods.get(PodUid(victim.uid))
-        return None if pod is None or pod.finished or pod.job_uid else pod
+        return None if pod is None or pod.finished or (pod.job_uid and pod.gang is None) else pod
+
+    def may_be_evicted(self, pod: PodView) -> bool:
+        """Whether it comes back, or may be lost."""
+        return self._bare or pod.controlled
 
     def evict(self, pod: PodView, request: PreemptRequest, refused: Callable[[], None]) -> None:
         """Have it end, unless that was asked already; `refused` is called where its budget does not let it."""
@@ -102,7 +106,7 @@ class PlainPods:
             outcome = await self._releaser.evict(pod)
         finally:
             self._busy.pop(pod.uid, None)
-        _LOG.info("plain pod %s/%s is evicted for a job of higher priority: %s", pod.namespace, pod.name, outcome.value)
+        _LOG.info("pod %s/%s is evicted for a job of higher priority: %s", pod.namespace, pod.name, outcome.value)
         if outcome is Eviction.UNKNOWN:
             self._unheard[pod.uid] = request
         elif outcome is Eviction.DONE or (outcome is Eviction.GONE and pod.uid in self._unheard):

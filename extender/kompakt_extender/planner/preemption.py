@@ -5,9 +5,10 @@ new leader goes on where the old one was, and a request whose reason has gone is
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Record, State, Victim
@@ -15,6 +16,7 @@ from kompakt_core.ids import GpuUuid, JobUid, NodeName, PodUid
 from kompakt_core.policy.preempt import PreemptionPlan, RunningGang
 from kompakt_extender.gang_state import GangState
 from kompakt_extender.gangs import defends_with, preempts_with, running_gang
+from kompakt_extender.gangs_of_others import demanding
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.limits_in_force import tenant_of
@@ -25,7 +27,7 @@ from kompakt_extender.planner.plain_pods import PlainPods
 from kompakt_extender.planner.planning_request import PlanningRequest
 from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.planner.waiting_status import not_waiting_for_level, preempting
-from kompakt_extender.views import JobView, PodView
+from kompakt_extender.views import JobKind, JobView, PodView
 
 _LOG = logging.getLogger(__name__)
 
@@ -115,8 +117,12 @@ class PreemptionPlanner:
         return next(filter(None, (self._kept_from(job, one) for one in lower)), "")
 
     def _kept_from(self, job: JobView, one: RunningGang) -> str:
-        victim = self._jobs.views[one.job_uid] if one.attempt else self._ledger.pods[PodUid(one.job_uid)]
+        victim = self._whole(one.job_uid) if one.attempt else self._ledger.pods[PodUid(one.job_uid)]
         return self._jobs.limits.keeps_from(tenant_of(job), tenant_of(victim))
+
+    def _whole(self, uid: str) -> JobView:
+        job = self._jobs.views[uid]
+        return demanding(job, self._jobs.members(job))
 
     def _lower(self, priority: int) -> list[RunningGang]:
         """The gangs of lower priority that could end, but those that end already for one that is not below this priority."""
@@ -125,29 +131,44 @@ class PreemptionPlanner:
             self._running = version, self._all_running()
         below = {"", *(uid for uid, _ in self._ledger.reserved.exact_below(priority))}
         left = self._plain.left_alone()
-        found = (one for one in self._running[1] if one.priority < priority and one.job_uid not in left)
-        return [one for one in found if self._ends_for.get((one.job_uid, one.attempt), "") in below]
+        found = ((one, self._keys(one)) for one in self._running[1] if one.priority < priority)
+        free = ((one, keys) for one, keys in found if left.isdisjoint(uid for uid, _ in keys))
+        return [one for one, keys in free if all(self._ends_for.get(key, "") in below for key in keys)]
+
+    def _keys(self, one: RunningGang) -> list[tuple[str, int]]:
+        """As what it ends: a gang that others made pod by pod, since who is made anew in its place is no victim."""
+        pods = self._pods_by_themselves(one)
+        return [(pod.uid, 0) for pod in pods] if pods else [(one.job_uid, one.attempt)]
+
+    def _pods_by_themselves(self, one: RunningGang) -> Sequence[PodView]:
+        job = self._jobs.views.get(one.job_uid)
+        return self._jobs.members(job) if job is not None and job.kind is JobKind.GANG else ()
 
     def _all_running(self) -> list[RunningGang]:
         graphs = {name: view.graph for name, view in self._ledger.topologies.items() if view.graph is not None}
         found = (
             running_gang(job, self._jobs.record(job), self._jobs.pods_of(job.uid), graphs)
             for job in self._jobs.views.values()
-            if self._jobs.record(job).state is State.RELEASED
+            if self._jobs.record(job).state is State.RELEASED and self._may_end(job)
         )
-        return [*(one for one in found if one is not None), *map(self._as_limited, self._plain.running())]
+        return list(map(self._as_limited, chain((one for one in found if one is not None), self._plain.running())))
+
+    def _may_end(self, job: JobView) -> bool:
+        """The operator ends a TrainingJob; pods of others are evicted."""
+        return job.kind is JobKind.TRAINING_JOB or all(map(self._plain.may_be_evicted, self._jobs.pods_of(job.uid)))
 
     def _as_limited(self, one: RunningGang) -> RunningGang:
-        """A plain pod, which cannot say how long it keeps its GPUs from others: no longer than Limits let it."""
-        if not self._jobs.limits.limits:
+        """Pods of others, which cannot say how long they keep their GPUs from others: no longer than Limits let them."""
+        pods = self._pods_by_themselves(one) or ([] if one.attempt else [self._ledger.pods[PodUid(one.job_uid)]])
+        if not pods or not self._jobs.limits.limits:
             return one
         asked = one.protected_until - one.since
-        longest = self._jobs.limits.longest_run(self._ledger.pods[PodUid(one.job_uid)], asked)
+        longest = self._jobs.limits.longest_run(pods[0], asked)
         return one if longest == asked else replace(one, protected_until=one.since + longest)
 
     def begin(self, now: PlanningRequest, found: PreemptionPlan) -> None:
         """Reserve the GPUs, and record the victims in the preemptor's status."""
-        victims = tuple(self._victim(one, now.job.namespace) for one in found.victims)
+        victims = tuple(victim for one in found.victims for victim in self._victims(one, now.job.namespace))
         record = preempting(now.record, victims, self._uuids(now, found), self._clock())
         _LOG.info("%s/%s: %s", now.job.namespace, now.job.name, record.message)
         self._transitions.unreserve_counts(self._jobs.states[now.job.uid])
@@ -156,9 +177,11 @@ class PreemptionPlanner:
         self._jobs.decide(now.job, record)
         self._writes.status(now.job, record)
 
-    def _victim(self, one: RunningGang, namespace: str) -> Victim:
+    def _victims(self, one: RunningGang, namespace: str) -> list[Victim]:
+        if pods := self._pods_by_themselves(one):
+            return [Victim(*_names(pod, namespace), pod.uid, 0, one.priority) for pod in pods]
         found = self._jobs.views[one.job_uid] if one.attempt else self._ledger.pods[PodUid(one.job_uid)]
-        return Victim(*_names(found, namespace), one.job_uid, one.attempt, one.priority)
+        return [Victim(*_names(found, namespace), one.job_uid, one.attempt, one.priority)]
 
     @staticmethod
     def _uuids(now: PlanningRequest, found: PreemptionPlan) -> dict[NodeName, tuple[GpuUuid, ...]]:

@@ -67,6 +67,7 @@ def gang_pod(gang: str, index: int, size: int, gpus: int = 2, **more: Any) -> di
     notes = RING | {c.ANN_GANG_SIZE: str(size)}
     made = pod(f"{gang}-{index}-{'xyz'[index % 3]}", gpus, annotations=notes, schedulingGates=[{"name": c.GATE}], **more)
     made["metadata"]["labels"] = {c.LABEL_GANG: gang}
+    made["metadata"]["ownerReferences"] = [{"kind": "Job", "name": gang, "uid": f"uid-job-{gang}", "controller": True}]
     return made
 
 

@@ -173,12 +173,71 @@ async def test_limits_hold_for_them_as_for_jobs(leader: Leader) -> None:
     assert message.startswith("this gang asks for 8 GPUs; Limits small of the cluster allow 7")
 
 
-async def test_nobody_preempts_them(leader: Leader) -> None:
-    await come(leader, 4, 4)
+async def full(leader: Leader, *, controlled: bool = True) -> None:
+    """A gang of four runs on all GPUs, for longer than its minimum run time."""
+    for index in range(4):
+        made = gang_pod("train", index, 4, 4)
+        if not controlled:
+            del made["metadata"]["ownerReferences"]
+        leader.world.add_pod(made)
+    await leader.settle()
     await bind_all(leader)
-    leader.wait(3600)
-    await leader.place("urgent", 2, 8, priority=1000)
+    leader.wait(300)
+    await leader.settle()
+
+
+def stopping(leader: Leader) -> list[str]:
+    return sorted(name for name, one in leader.world.pods.items() if "deletionTimestamp" in one["metadata"])
+
+
+async def test_a_job_of_higher_priority_has_them_evicted_as_a_whole(leader: Leader) -> None:
+    await full(leader)
+    await leader.place("urgent", 1, 2, priority=1000)
+    assert leader.scheduling("urgent")["reason"] == "Preempting"
+    assert stopping(leader) == sorted(name for name in leader.world.pods if name.startswith("train-"))
+    assert {one["attempt"] for one in leader.scheduling("urgent")["victims"]} == {0}
+    for name in stopping(leader):
+        leader.world.delete_pod(name)
+    for node in leader.world.nodes:
+        leader.report(node)
+    for index in range(4):
+        made = gang_pod("train", index, 4, 4)
+        made["metadata"]["uid"] += "-second"
+        leader.world.add_pod(made)
+    await leader.settle()
+    assert leader.scheduling("urgent")["state"] == "Released"
+    assert told(leader)[0] == "Waiting", "two GPUs are missing for it"
+    assert stopping(leader) == [], "who is made anew in a victim's place is none"
+    assert disagreements(leader) == []
+
+
+async def test_bare_ones_and_those_that_a_budget_keeps_stay(leader: Leader) -> None:
+    await full(leader, controlled=False)
+    await leader.place("urgent", 1, 2, priority=1000)
+    assert (leader.scheduling("urgent")["state"], stopping(leader)) == ("Waiting", [])
+
+
+async def test_a_gang_with_a_pod_that_its_budget_keeps_is_left_alone_for_a_while(leader: Leader) -> None:
+    await full(leader)
+    leader.world.kept = set(leader.world.pods)
+    await leader.place("urgent", 1, 2, priority=1000)
+    for _ in range(3):
+        leader.wait(10)
+        await leader.settle()
     assert leader.scheduling("urgent")["state"] == "Waiting"
+    assert sum(path.endswith("/eviction") for _, path in leader.world.sent) == 4
+
+
+async def test_limits_keep_them_from_others_and_shorten_their_minimum_run_time(leader: Leader) -> None:
+    leader.world.add_namespace("default")
+    leader.world.add_namespace("others")
+    leader.world.set_limits("safe", mayBePreemptedByOthers=False)
+    await full(leader)
+    await leader.place("urgent", 1, 2, priority=1000, namespace="others")
+    assert (leader.scheduling("urgent")["state"], stopping(leader)) == ("Waiting", [])
+    leader.world.remove_limits("safe")
+    await leader.settle()
+    assert len(stopping(leader)) == 4
 
 
 async def test_a_worker_of_a_training_job_stays_one_whatever_label_its_template_gives_it(leader: Leader) -> None:
