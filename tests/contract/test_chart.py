@@ -326,7 +326,7 @@ MUTATING = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
 KEEP = {"helm.sh/resource-policy": "keep"}
 
 
-GANGS, SCHEDULER_NAME = "kompakt-admission-gangs", "kompakt-admission-scheduler-name"
+ALWAYS, SCHEDULER_NAME = {"kompakt-admission-gangs", "kompakt-admission-compression"}, "kompakt-admission-scheduler-name"
 
 
 def mutating(found: Objects) -> set[str]:
@@ -338,13 +338,14 @@ def mutating(found: Objects) -> set[str]:
 
 
 def test_pods_get_kompakts_scheduler_where_their_resource_is_not_kompakts_alone(found: Objects) -> None:
-    assert mutating(found) == {GANGS}
+    assert mutating(found) == ALWAYS
     named = objects(NAMED, 'admission.exemptNamespaces=["theirs"]')
-    assert mutating(named) == {GANGS, SCHEDULER_NAME}
-    for binding in of_kind(named, MUTATING[1]).values():
+    assert mutating(named) == {*ALWAYS, SCHEDULER_NAME}
+    for name in (SCHEDULER_NAME, "kompakt-admission-gangs"):
+        binding = named[MUTATING[1], name]
         (excepted,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
         assert (excepted["operator"], excepted["values"]) == ("NotIn", ["theirs"])
-    assert mutating(objects(NAMED, "admission.setSchedulerName=false")) == {GANGS}
+    assert mutating(objects(NAMED, "admission.setSchedulerName=false")) == ALWAYS
 
 
 def test_pods_of_gangs_bring_gate_and_scheduler_themselves_where_no_policy_can_give_them() -> None:

@@ -119,6 +119,11 @@ labels:
 (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, '{{ $name }}' in c.?resources.?limits.orValue({}) || '{{ $name }}' in c.?resources.?requests.orValue({}))
 {{- end -}}
 
+{{/* CEL: whether the PYTHONPATH of container c may come from where kompakt cannot read it. As injection.obstacle has it. */}}
+{{- define "kompakt.pathElsewhere" -}}
+(c.?env.orValue([]).exists(e, e.name == 'PYTHONPATH' && has(e.valueFrom)) || (has(c.envFrom) && !c.?env.orValue([]).exists(e, e.name == 'PYTHONPATH' && !has(e.valueFrom))))
+{{- end -}}
+
 {{/* Policies outlive the release wherever jobs and their pods do; an uninstall that ends those takes the policies along. */}}
 {{- define "kompakt.policyMetadata" -}}
 labels: {{ include "kompakt.labels" (dict "root" . "part" "admission") | nindent 2 }}

@@ -93,6 +93,12 @@ ANN_GANG_SIZE: Final = "kompakt.dev/gang-size"
 ANN_REQUIRED_LEVEL: Final = "kompakt.dev/required-level"
 GANG_ANNOTATIONS: Final = frozenset({ANN_GANG_SIZE, ANN_REQUIRED_LEVEL})
 
+# users -> the chart's policy `compression`: `ErrorBounded`, `Lossless` or `None`, on a pod that no TrainingJob made: what its
+# training keeps between forward and backward pass
+ANN_COMPRESSION: Final = "kompakt.dev/activation-compression"
+# users -> the same: targetGradientError of such a pod, as decimal text; absent is 0.01
+ANN_TARGET: Final = "kompakt.dev/target-gradient-error"
+
 # Labels of nodes.
 
 # administrators -> device plugin: the key in the chart's `devicePlugin.machines` that describes the node (source `text`)
