@@ -22,8 +22,9 @@ class Removal(Enum):
 def wanted(pods: Sequence[PodView], known: JobView | None) -> GangMember | Removal | None:
     """What is to be done about the object of a gang: its spec is to be written so, or it is to go; None: nothing.
 
-    An object without pods says nothing; one whose pods have ended stays as long as they do.
+    An object without pods says nothing; one whose pods have ended stays as long as they do. Pods of another scheduler are none.
     """
+    pods = [pod for pod in pods if pod.ours]
     if not pods:
         return None if known is None else Removal.DELETE
     told = {pod.gang for pod in pods if pod.gang is not None and not (pod.deleting or pod.finished)}

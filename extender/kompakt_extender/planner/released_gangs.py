@@ -10,12 +10,13 @@ from kompakt_core.contract.plan_record import PlanRecord, SeatRecord
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import NodeName
 from kompakt_extender.gang_state import Unbound
-from kompakt_extender.gangs import defends_with
+from kompakt_extender.gangs import defends_with, placed_message
+from kompakt_extender.gangs_of_others import incomplete_message
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.node_state import ClaimSource
-from kompakt_extender.planner.newcomers import Newcomers, without
+from kompakt_extender.planner.newcomers import PODS_WAIT, Newcomers, without
 from kompakt_extender.planner.pending_writes import PendingWrites
 from kompakt_extender.planner.plan_lookup import is_known, looked_up
 from kompakt_extender.planner.transitions import Transitions
@@ -102,6 +103,20 @@ class ReleasedGangs:
         awaited = self._newcomers.note(gang, job, record, pods)
         if not awaited and (len(pods) == job.workers or job.kind is JobKind.GANG):
             self._jobs.rest(job.uid)
+            self._tell_of_surplus(job, record, pods)
+
+    def _tell_of_surplus(self, job: JobView, record: Record, pods: Sequence[PodView]) -> None:
+        """Pods beyond the size of a gang that others made get no place. What was said of pods that waited holds no longer."""
+        if record.plan is None:
+            return
+        if len(pods) > job.workers:
+            told = replace(record, reason=PODS_WAIT, message=incomplete_message(job, pods))
+        elif record.reason == PODS_WAIT:
+            told = replace(record, reason="Released", message=placed_message(record.plan))
+        else:
+            return
+        if told != self._jobs.written(job):
+            self._writes.status(job, told)
 
     def _finish(self, job: JobView, record: Record, unbound: Sequence[tuple[PodView, SeatRecord]]) -> None:
         """Bring it to an end for these pods."""

@@ -454,3 +454,26 @@ async def test_pods_of_different_sizes_are_one_gang_as_ray_makes_them(leader: Le
     seats = {seat.uid: seat for seat in leader.seats(KEY)}
     assert {name: len(seats[f"uid-{name}"].gpus) for name in sizes} == sizes
     assert seats["uid-train-large-worker-a"].rank == 0, "rank 0 has GPUs"
+
+
+async def test_a_pod_too_many_beside_those_that_run_is_told_so_until_it_goes(leader: Leader) -> None:
+    await running(leader)
+    leader.world.add_pod(gang_pod("train", 2, 2, 4))
+    await leader.settle()
+    leader.wait(2)
+    await leader.settle()
+    assert told(leader)[:2] == ("Released", "PodsWait")
+    assert "3 living pods carry its label" in told(leader)[2]
+    assert gates(leader.world, "train-2-z") != []
+    leader.world.delete_pod("train-2-z")
+    await leader.settle()
+    assert told(leader) == ("Released", "Released", "all workers have their places on 1 node, level Machine, 25.0 of 25.0 GB/s")
+    assert disagreements(leader) == []
+
+
+async def test_pods_of_another_scheduler_are_no_gang(leader: Leader) -> None:
+    made = gang_pod("train", 0, 1)
+    made["spec"]["schedulerName"] = "default-scheduler"
+    leader.world.add_pod(made)
+    await leader.settle()
+    assert leader.world.gangs == {}
