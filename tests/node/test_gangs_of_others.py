@@ -47,6 +47,7 @@ def seen(world, pod):
 def cleared(kompakt):
     yield
     kompakt.kubectl("delete", "job", GANG, "--now", "--ignore-not-found")
+    await_state(lambda: not kompakt.kubectl.items("pods", f"--selector={c.LABEL_GANG}={GANG}"), "its pods gone", 60)
     await_state(lambda: all_free(kompakt), "all GPUs free again", 120)
 
 
