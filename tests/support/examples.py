@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from kompakt_core.contract import JOB_KIND
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
@@ -16,9 +17,9 @@ IN_THE_IMAGE = "/app/"
 
 
 def manifests() -> dict[str, dict[str, Any]]:
-    """Every job of the examples, by its path below examples/."""
-    found = sorted(EXAMPLES.glob("*/job*.yaml"))
-    return {str(path.relative_to(EXAMPLES)): yaml.safe_load(path.read_text("utf-8")) for path in found}
+    """Every TrainingJob of the examples, by its path below examples/."""
+    found = ((path, yaml.safe_load(path.read_text("utf-8"))) for path in sorted(EXAMPLES.glob("*/job*.yaml")))
+    return {str(path.relative_to(EXAMPLES)): manifest for path, manifest in found if manifest["kind"] == JOB_KIND}
 
 
 def parsed(manifest: dict[str, Any]) -> TrainingJob:
