@@ -9,12 +9,12 @@ import yaml
 from kubernetes import client
 
 from kompakt_core import contract as c
-from tests.support.cluster import jobset
+from tests.support.cluster import controllers, jobset, kueue
 from tests.support.cluster.gangs import GANG, plain_pod
 from tests.support.cluster.replacing import killed_pair
 from tests.support.examples import EXAMPLES
 from tools.kube.parts import ROOT, Pair
-from tools.kube.session import ClusterSession, eventually
+from tools.kube.session import ClusterSession, eventually, stays
 
 pytestmark = pytest.mark.usefixtures("watched", "cleared")
 
@@ -170,6 +170,29 @@ def test_a_new_leader_finds_gangs_in_every_state(kompakt: ClusterSession, namesp
         placed_at_once(kompakt, namespace, runs, "runs")
 
 
+@pytest.fixture
+def queued(jobsets: ClusterSession, namespace: str) -> Iterator[ClusterSession]:
+    """The cluster with Kueue, and a queue of sixteen GPUs in that namespace."""
+    kueue.install(jobsets)
+    kueue.queue(jobsets, namespace, 16)
+    yield jobsets
+    kueue.remove(jobsets, namespace)
+
+
+def test_kueue_decides_who_may_run_and_kompakt_where(queued: ClusterSession, namespace: str) -> None:
+    """A Job and a JobSet of sixteen GPUs each, of which the queue has room for one; the machines would have room for more."""
+    first, second = indexed_job(2, 8), jobset.jobset("second", 2, 1, 8)
+    for made in (first, second):
+        made["metadata"]["labels"] = {kueue.QUEUE_LABEL: kueue.QUEUE}
+    create(queued, namespace, first)
+    placed_at_once(queued, namespace, all_run(queued, namespace, 2))
+    jobset.create(queued, namespace, second)
+    stays(lambda: (pods_of(queued, namespace, "second"), gang_of(queued, namespace, "second")), rounds=6)
+    assert gang_of(queued, namespace, "second") == {}, "it has no pods before it is admitted"
+    delete(queued, namespace)
+    placed_at_once(queued, namespace, all_run(queued, namespace, 2, "second"), "second")
+
+
 def test_a_job_of_higher_priority_has_a_gang_evicted_whole_which_then_waits(kompakt: ClusterSession, namespace: str) -> None:
     """Limits shorten how long it keeps its GPUs."""
     here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
@@ -195,7 +218,7 @@ EXAMPLE_SIZE = 4
 
 @pytest.mark.parametrize("name", ["indexed", "jobset"])
 def test_examples_run_as_they_are(jobsets: ClusterSession, namespace: str, name: str) -> None:
-    jobset.judge(jobsets, namespace)
+    controllers.judge(jobsets, namespace)
     jobsets.kubectl("apply", f"--namespace={namespace}", "-f", str(EXAMPLES / "gangs" / f"{name}.yaml"))
     gang = {"indexed": GANG, "jobset": "fine-tuning"}[name]
     pods = all_run(jobsets, namespace, EXAMPLE_SIZE, gang)

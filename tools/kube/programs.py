@@ -72,7 +72,8 @@ PROGRAMS = {
         _containerd("containerd", "--version", 100, 44),
         _containerd("containerd-shim-runc-v2", "-v", 1, 15),
         _nvidia("nvidia-container-runtime", 29, 10),
-        Program("jobset", "jobset", "sigs.k8s.io/jobset", ("--version",), 60, 64),
+        Program("jobset", "jobset", "sigs.k8s.io/jobset", ("--version",), 71, 64),
+        Program("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("--version",), 166, 120),
     )
 }
 SIMULATED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")

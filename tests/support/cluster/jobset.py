@@ -1,23 +1,14 @@
-"""The JobSet controller of the Kubernetes project beside a cluster: its own program, CRD and webhooks, on loopback.
+"""The JobSet controller of the Kubernetes project beside a cluster."""
 
-Its webhooks judge pods and JobSets of namespaces with the label NAMESPACE alone, so that no other test needs it.
-"""
-
-import base64
-import shutil
+from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from kompakt_core import contract as c
-from tools.kube import golang
-from tools.kube.binaries import find
-from tools.kube.components import Component, answers
+from tests.support.cluster import controllers
 from tools.kube.ports import free_ports
 from tools.kube.session import ClusterSession, eventually
 
 GROUP, VERSION, PLURAL = "jobset.x-k8s.io", "v1alpha2", "jobsets"
-NAMESPACE: Final = {"jobset": "here"}
 NAME: Final = "jobset"
 
 
@@ -25,23 +16,16 @@ def install(cluster: ClusterSession) -> None:
     """Start it; the CRD is served and the webhooks answer when this returns."""
     if NAME in cluster.components:
         return
-    config = golang.sources("jobset", "sigs.k8s.io/jobset") / "config" / "components"
-    (crd,) = (config / "crd" / "bases").glob("*.yaml")
-    cluster.kubectl("apply", "--server-side", "-f", str(crd))
+    config = controllers.manifests(NAME, "sigs.k8s.io/jobset")
+    controllers.define(cluster, config, GROUP)
     webhooks, health = free_ports(2)
-    cluster.start(_component(cluster, webhooks, health))
-    for manifest in yaml.safe_load_all((config / "webhook" / "manifests.yaml").read_text()):
-        _hook(cluster, manifest, webhooks)
+    cluster.start(controllers.component(cluster, NAME, lambda folder: _settings(folder, webhooks, health), health))
+    controllers.hook(cluster, NAME, config / "webhook" / "manifests.yaml", webhooks)
     eventually(lambda: _judges(cluster), "JobSet's webhooks in force")
 
 
-def _component(cluster: ClusterSession, webhooks: int, health: int) -> Component:
-    folder = cluster.plane.folder / NAME
-    folder.mkdir()
-    signed = cluster.plane.keys.authority.server(NAME, NAME, ["127.0.0.1"])
-    for name, path in {"tls.crt": signed.certificate, "tls.key": signed.key}.items():
-        shutil.copy(path, folder / name)
-    settings = {
+def _settings(folder: Path, webhooks: int, health: int) -> dict[str, Any]:
+    return {
         "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
         "kind": "Configuration",
         "leaderElection": {"leaderElect": False},
@@ -50,26 +34,12 @@ def _component(cluster: ClusterSession, webhooks: int, health: int) -> Component
         "metrics": {"bindAddress": "0"},
         "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
     }
-    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
-    argv = (str(find("jobset")), f"--kubeconfig={cluster.kubeconfig}", f"--config={folder / 'config.yaml'}")
-    return Component(NAME, argv, lambda: answers(f"http://127.0.0.1:{health}/readyz"))
-
-
-def _hook(cluster: ClusterSession, manifest: dict[str, Any], port: int) -> None:
-    """As JobSet's own manifests have it, but by an address instead of a Service."""
-    authority = base64.b64encode(cluster.plane.keys.authority.certificate_file.read_bytes()).decode()
-    for hook in manifest["webhooks"]:
-        path = hook["clientConfig"].pop("service")["path"]
-        hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": authority}
-        hook["namespaceSelector"] = {"matchLabels": NAMESPACE}
-    manifest["metadata"]["name"] = f"jobset-{manifest['metadata']['name']}"
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(manifest))
 
 
 def _judges(cluster: ClusterSession) -> bool:
     """Whether a JobSet gets the defaults that only its webhook writes."""
     namespace = "default"
-    cluster.core.patch_namespace(namespace, {"metadata": {"labels": NAMESPACE}})
+    controllers.judge(cluster, namespace)
     made = cluster.custom.create_namespaced_custom_object(
         GROUP, VERSION, namespace, PLURAL, jobset("probe", 1, 1, 0), dry_run="All"
     )
@@ -95,13 +65,8 @@ def jobset(name: str, jobs: int, pods: int, gpus: int, **spec: Any) -> dict[str,
     }
 
 
-def judge(cluster: ClusterSession, namespace: str) -> None:
-    """Its webhooks judge this namespace too from now on."""
-    cluster.core.patch_namespace(namespace, {"metadata": {"labels": NAMESPACE}})
-
-
 def create(cluster: ClusterSession, namespace: str, made: dict[str, Any]) -> None:
-    judge(cluster, namespace)
+    controllers.judge(cluster, namespace)
     cluster.custom.create_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, made)
 
 
