@@ -104,7 +104,8 @@ class EventHandlers:
             self._metrics.corrections.inc()
         if before is not None and before.job_uid not in ("", pod.job_uid):  # `kubectl delete --cascade=orphan` took the owner off
             self._jobs.remove_pod(before)
-            self._touch_gang(before.job_uid)
+            if before.gang is not None:
+                self._touch_gang(before.job_uid)
         if (before is None or before.node is None) and pod.node is not None and pod.gpus and not pod.job_uid:
             self._planner.overtaken_by(pod)
         if pod.gang is not None:
