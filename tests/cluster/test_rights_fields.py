@@ -16,6 +16,7 @@ Object = dict[str, Any]
 HERE: Final = "/api/v1/namespaces/default"
 THERE: Final = "/api/v1/namespaces/kube-system"
 JOBS: Final = f"/apis/{c.API_VERSION}/namespaces/default/{c.JOB_PLURAL}"
+GANGS: Final = f"/apis/{c.API_VERSION}/namespaces/{{}}/{c.GANG_PLURAL}"
 TOPOLOGIES: Final = f"/apis/{c.API_VERSION}/{c.TOPOLOGY_PLURAL}"
 BUDGETS: Final = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -77,6 +78,10 @@ def topology(name: str, owner: str = "Node", **more: Any) -> Object:
     spec = {"nodeUID": UID, "source": "text", "gpus": [], "links": []}
     body = {"apiVersion": c.API_VERSION, "kind": c.TOPOLOGY_KIND, "spec": spec}
     return {**body, "metadata": {"name": name, "ownerReferences": owners, **more}}
+
+
+def gang(**more: Any) -> Object:
+    return {"apiVersion": c.API_VERSION, "kind": c.GANG_KIND, "metadata": {"name": "gang", **more}, "spec": {"size": 2}}
 
 
 STANDING: Final = (
@@ -211,6 +216,10 @@ SCHEDULER: tuple[Case, ...] = (
     ("scheduler", "PATCH", f"{JOBS}/mine/status", {"status": {"scheduling": {"state": "Waiting"}}}, ""),
     ("scheduler", "PATCH", f"{JOBS}/mine/status", condition("Running"), "at status.scheduling"),
     ("scheduler", "PATCH", f"{JOBS}/mine/status", {"status": {"phase": "Failed"}}, "at status.scheduling"),
+    ("scheduler", "POST", GANGS.format("default"), gang(), ""),
+    ("scheduler", "POST", GANGS.format("default"), gang(finalizers=["example.com/a"]), "nothing keeps"),
+    ("scheduler", "POST", GANGS.format("default"), gang(ownerReferences=[OWNER]), "that nobody owns"),
+    ("scheduler", "POST", GANGS.format("kube-system"), gang(), NOT_HERE),
     ("scheduler", "POST", f"{HERE}/events", event("e", c.SCHEDULER_NAME), ""),
     ("scheduler", "POST", f"{HERE}/events", event("e", "kubelet"), "own name"),
     ("scheduler", "PATCH", f"{HERE}/persistentvolumeclaims/claim", meta(annotations=CHOSEN), ""),
