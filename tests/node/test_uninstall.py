@@ -13,7 +13,7 @@ from tools.kube.kubectl import await_state
 from tools.kube.parts import NAMESPACE, RELEASE
 
 DEFINITIONS = "customresourcedefinitions"
-POLICIES = "validatingadmissionpolicies,validatingadmissionpolicybindings"
+POLICIES = ",".join(f"{what}admissionpolic{end}" for what in ("validating", "mutating") for end in ("ies", "ybindings"))
 
 
 def installed(world: World) -> None:
@@ -64,7 +64,7 @@ def ours(world: World) -> list[str]:
 def test_pods_run_on_without_kompakt_and_end_with_the_definitions(installed_again: World, jobs: Jobs) -> None:
     world, before = installed_again, train(installed_again, jobs)
     install.helm_uninstall(world.cluster)
-    assert (len(definitions(world)), of_job(world)) == (3, before)
+    assert (len(definitions(world)), of_job(world)) == (4, before)
     left = ours(world)
     assert left, "policies stay as long as pods"
     assert [one for one in left if not one.startswith("ValidatingAdmissionPolicy")] == []
