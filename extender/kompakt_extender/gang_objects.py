@@ -68,10 +68,16 @@ class GangObjects:
         """Begin the writes that follow from what has changed; one for each gang at a time."""
         for uid in [uid for uid in self._touched if uid not in self._busy]:
             del self._touched[uid]
-            known = self._jobs.views.get(uid)
-            act = wanted(list(self._jobs.pods_of(uid)), known)
-            if act is not None:
-                self._busy[uid] = asyncio.create_task(self._settle(uid, known, act))
+            try:
+                self._begin(uid)
+            except Exception:  # one gang that we stumble over must not stop the others
+                _LOG.exception("gang %s was not looked at", uid)
+
+    def _begin(self, uid: str) -> None:
+        known = self._jobs.views.get(uid)
+        act = wanted(list(self._jobs.pods_of(uid)), known)
+        if act is not None:
+            self._busy[uid] = asyncio.create_task(self._settle(uid, known, act))
 
     async def _settle(self, uid: str, known: JobView | None, act: GangMember | Removal) -> None:
         try:

@@ -477,3 +477,17 @@ async def test_pods_of_another_scheduler_are_no_gang(leader: Leader) -> None:
     leader.world.add_pod(made)
     await leader.settle()
     assert leader.world.gangs == {}
+
+
+async def test_a_gang_that_we_stumble_over_stops_no_other(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    pods_of = leader.jobs.pods_of
+
+    def broken(uid: str) -> Any:
+        assert uid != "default/broken"
+        return pods_of(uid)
+
+    monkeypatch.setattr(leader.jobs, "pods_of", broken)
+    await come(leader, 1, gang="broken")
+    await come(leader)
+    assert leader.world.gangs.keys() == {KEY}
+    assert told(leader)[0] == "Released"
