@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from kompakt_core import contract as c
+from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.explain.queries import UnknownObject
 from kompakt_extender.gangs import numbered
 from kompakt_extender.project import read_pod
@@ -215,6 +216,13 @@ async def test_bare_ones_and_those_that_a_budget_keeps_stay(leader: Leader) -> N
     await full(leader, controlled=False)
     await leader.place("urgent", 1, 2, priority=1000)
     assert (leader.scheduling("urgent")["state"], stopping(leader)) == ("Waiting", [])
+
+
+async def test_bare_ones_are_evicted_where_the_administrator_says_so() -> None:
+    leader = on_nodes(policy=ClusterPolicy("no-wait", bare_pods=True))
+    await full(leader, controlled=False)
+    await leader.place("urgent", 1, 2, priority=1000)
+    assert len(stopping(leader)) == 4
 
 
 async def test_a_gang_with_a_pod_that_its_budget_keeps_is_left_alone_for_a_while(leader: Leader) -> None:
