@@ -11,10 +11,13 @@ from kompakt_core.topology.graph import HEALTHY, UNHEALTHY, LinkGraph
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What is offered: the GPUs of `graph`, or none where it is None. `version` rises with every change."""
+    """What is offered: the GPUs of `graph`, or none where it is None. `version` rises with every change, `lapses` with every one
+    after which nothing is offered.
+    """
 
     graph: LinkGraph | None = None
     version: int = 0
+    lapses: int = 0
 
 
 def marked_unhealthy(graph: LinkGraph, well: Container[GpuUuid]) -> LinkGraph:
@@ -39,7 +42,8 @@ class Devices:
         with self._changed:
             self._known |= {gpu.uuid for gpu in graph.gpus} if graph else set()
             if self._offered.version == 0 or graph != self._offered.graph:
-                self._offered = Offered(graph, self._offered.version + 1)
+                before = self._offered
+                self._offered = Offered(graph, before.version + 1, before.lapses + (graph is None))
                 self._changed.notify_all()
 
     def withdraw(self, wanted: LinkGraph | None) -> None:

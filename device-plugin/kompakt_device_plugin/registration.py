@@ -44,7 +44,7 @@ class Registrar:
         resource: str = contract.RESOURCE,
     ) -> None:
         """`clock` gives monotonic seconds; the devices are registered under the name of `resource`."""
-        self._resource, self._had_nothing = resource, False
+        self._resource, self._lapses = resource, 0
         self._folder, self._devices, self._servicer, self._clock = kubelet_dir / SOCKETS, devices, servicer, clock
         self._server: grpc.Server | None = None
         self._socket: Path | None = None
@@ -57,7 +57,6 @@ class Registrar:
         if self._devices.offered.version == 0 or self._clock() < self._not_before:
             return
         stamp = stamp_of(self._folder / KUBELET)
-        self._take_over()
         if stamp is None or not self._due(stamp):
             return
         try:
@@ -76,15 +75,13 @@ class Registrar:
             self._socket.unlink(missing_ok=True)
         self._server = self._socket = self._stamp = None
 
-    def _take_over(self) -> None:
+    def _overtaken(self) -> bool:
         """While nothing was offered here another plugin may have registered the resource: kubelet listens to the last one."""
-        nothing = self._devices.offered.graph is None
-        if self._had_nothing and not nothing and self._resource != contract.RESOURCE:
-            self._stamp = None
-        self._had_nothing = nothing
+        offered = self._devices.offered
+        return offered.graph is not None and offered.lapses != self._lapses and self._resource != contract.RESOURCE
 
     def _due(self, stamp: Stamp) -> bool:
-        if stamp != self._stamp or self._socket is None or not self._socket.exists():
+        if self._overtaken() or stamp != self._stamp or self._socket is None or not self._socket.exists():
             return True
         if self._servicer.streams:
             self._listened = self._clock()
@@ -93,6 +90,7 @@ class Registrar:
     def _register(self) -> None:
         """Serves first: kubelet calls back while the registration is still being answered."""
         self.close()
+        lapses = self._devices.offered.lapses  # what comes after this is registered again
         self._devices.kubelet_came()
         self._serve()
         request = pb.RegisterRequest(
@@ -103,6 +101,7 @@ class Registrar:
         )
         with grpc.insecure_channel(f"unix://{self._folder / KUBELET}") as channel:
             pb_grpc.RegistrationStub(channel).Register(request, timeout=_REGISTER_SECONDS)
+        self._lapses = lapses
         self._metrics.registrations.inc()
         log.info("registered %s with kubelet as %s", self._resource, request.endpoint)
 

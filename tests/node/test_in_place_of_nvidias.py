@@ -49,11 +49,15 @@ class Moving:
 
     def await_ours(self, before=frozenset(), seconds=60):
         """Until kubelet listens to kompakt's plugin, by another socket than these."""
-        await_state(
-            lambda: not self.conflict() and self.sockets() - before and self.offered() == scatter.GPUS,
-            f"kompakt offers all GPUs as {RESOURCE}",
-            seconds,
-        )
+        try:
+            await_state(
+                lambda: not self.conflict() and self.sockets() - before and self.offered() == scatter.GPUS,
+                f"kompakt offers all GPUs as {RESOURCE}",
+                seconds,
+            )
+        except TimeoutError as error:
+            error.add_note(f"Conflict: {self.conflict()!r}, sockets {sorted(before)} -> {sorted(self.sockets())}, {self.offered()}")
+            raise
 
     def held(self):
         """GPUs by the name of their pod, as reported."""

@@ -79,6 +79,17 @@ def test_what_others_may_have_registered_meanwhile_is_registered_again_once_ther
     assert [request.resource_name for request in kubelet.requests] == [resource] * times
 
 
+def test_an_offer_taken_back_and_made_again_between_two_looks_is_registered_again(register, kubelet, dgx1):
+    """A plugin that registered and left at once: kubelet still has it as the one to ask."""
+    one = register(resource="nvidia.com/gpu")
+    one.step()
+    one.devices.publish(None)
+    one.devices.publish(dgx1)
+    one.step()
+    one.step()
+    assert len(kubelet.requests) == 2
+
+
 @pytest.mark.parametrize("wipe", [True, False], ids=["which took our socket away", "which left our socket"])
 def test_a_restarted_kubelet_is_registered_with_again_on_a_new_socket(here, kubelet, wipe):
     here.step()
