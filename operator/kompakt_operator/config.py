@@ -25,7 +25,7 @@ class OperatorConfig:
     `keep_nodes`: workers tell autoscalers to leave their nodes alone. `plain_metrics`: figures are for whoever reaches the port.
     `planner_patience`: how many seconds a job without pods waits for the planner's first answer; 0: pods are created at once.
     `watch_patience`: how many seconds a watch may take to show what the API server has. `runtime_pull_secrets`: names.
-    `resource`: by which name workers ask for GPUs.
+    `resource`: by which name workers ask for GPUs. `kueue`: jobs that name a queue wait for Kueue's admission.
     """
 
     runtime_image: str
@@ -42,6 +42,7 @@ class OperatorConfig:
     log_level: str = "INFO"
     runtime_pull_secrets: tuple[str, ...] = ()
     resource: str = contract.RESOURCE
+    kueue: bool = False
 
 
 def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> OperatorConfig:
@@ -68,7 +69,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         raise InvalidInput(f"--watch-patience: whole seconds from 10 to 3600; got {given.watch_patience!r}")
     if not given.planner_patience.isdecimal() or int(given.planner_patience) > 3600:
         raise InvalidInput(f"--planner-patience: whole seconds up to 3600, or 0 for none; got {given.planner_patience!r}")
-    for flag in ("keep_nodes", "plain_metrics"):
+    for flag in ("keep_nodes", "plain_metrics", "kueue"):
         if getattr(given, flag) not in ("true", "false"):
             raise InvalidInput(f"--{flag.replace('_', '-')}: true or false; got {getattr(given, flag)!r}")
     if given.resource not in contract.RESOURCES:
@@ -90,6 +91,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         log_level=given.log_level,
         runtime_pull_secrets=secrets,
         resource=given.resource,
+        kueue=given.kueue == "true",
     )
 
 
@@ -117,6 +119,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "seconds until the pods of a job are created though the planner has not said anything of it; 0: they are created at once",
     )
     flag("--resource", contract.RESOURCE, "by which name workers ask for GPUs: the one that the device plugin registers")
+    flag("--kueue", "false", "whether jobs with the label kueue.x-k8s.io/queue-name wait until Kueue has admitted them")
     flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
     return made

@@ -101,7 +101,7 @@ async def _first(*waits: Awaitable[object]) -> None:
 async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHealth, stop: asyncio.Event) -> None:
     """Watch and reconcile until cancelled, or until the process must begin anew."""
     queue, first = WorkQueue(), await crd.served(api)
-    observed = Observed(api.client, queue, config.namespace, config.watch_patience)
+    observed = Observed(api.client, queue, config.namespace, config.watch_patience, config.kueue)
     api.answered = observed.answered
     observed.start()
     try:

@@ -16,6 +16,8 @@ from kompakt_core import contract
 from kompakt_core.contract import worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.job.pods import WorkerPod
+from kompakt_core.job.workload import Workload
+from kompakt_operator import kueue
 from kompakt_operator.api import PAGE, core_path
 from kompakt_operator.projections import (
     BY_JOB,
@@ -55,8 +57,12 @@ class ChangeListener(Generic[View]):
 class Observed:
     """Read on the loop; Reflectors write in their threads, and the queue gets the keys of jobs of which something changed."""
 
-    def __init__(self, source: Source, queue: WorkQueue, namespace: str = "", patience: float = 180.0) -> None:
-        """`namespace` "": all; a watch that shows nothing for `patience` seconds was connected anew at least twice."""
+    def __init__(
+        self, source: Source, queue: WorkQueue, namespace: str = "", patience: float = 180.0, with_kueue: bool = False
+    ) -> None:
+        """`namespace` "": all; a watch that shows nothing for `patience` seconds was connected anew at least twice.
+        `with_kueue`: Workloads are watched too.
+        """
         self._source, self._queue, self._loop = source, queue, asyncio.get_running_loop()
         self._silence, self._listed = patience / SILENCES, list[asyncio.Event]()
         self.left = asyncio.Event()
@@ -64,6 +70,11 @@ class Observed:
         self._pods = self._worker_objects("pods", namespace, read_worker)
         self._services = self._worker_objects("services", namespace, read_service)
         self._watching: list[Reflector[Any]] = [self._pods, self._services]
+        self._workloads: Reflector[OwnedView[Workload]] | None = None
+        if with_kueue:
+            path = kueue.workloads_path(namespace)
+            self._workloads = self._reflector("workloads", path, kueue.read_workload, self._owners_changed)
+            self._watching.append(self._workloads)
         self._topologies: Reflector[Unhealthy] | None = None
         if not namespace:  # GPUTopologies belong to the cluster; with rights in one namespace they cannot be read
             self._topologies = self._reflector(contract.TOPOLOGY_PLURAL, TOPOLOGIES, read_unhealthy, self._health_changed, True)
@@ -73,6 +84,7 @@ class Observed:
             contract.JOB_KIND: lambda: nullcontext(self._jobs),
             "Pod": self._pods.held,
             "Service": self._services.held,
+            **({kueue.KIND: self._workloads.held} if self._workloads else {}),
         }
 
     def start(self) -> None:
@@ -102,6 +114,16 @@ class Observed:
     def services(self, job: JobOwner) -> tuple[str, ...]:
         """Names of a job's Services."""
         return tuple(found.view for found in _found(self._services, BY_JOB, index_of(job)))
+
+    @property
+    def knows_kueue(self) -> bool:
+        """Whether Workloads are watched."""
+        return self._workloads is not None
+
+    def workload(self, job: JobOwner) -> Workload | None:
+        """A job's Workload; None where it has none."""
+        found = _found(self._workloads, BY_JOB, index_of(job)) if self._workloads else ()
+        return next((one.view for one in found), None)
 
     def jobs_named(self, key: Key) -> list[JobOwner]:
         """All jobs of that namespace and name of which anything is there: one, and older ones that are being removed."""
@@ -133,6 +155,8 @@ class Observed:
                 self._pods.answered(raw)
             elif found["kind"] == "Service":
                 self._services.answered(raw)
+            elif found["kind"] == kueue.KIND and self._workloads:
+                self._workloads.answered(raw)
 
     def job_answered(self, obj: Object) -> None:
         """A TrainingJob that an answer shows."""

@@ -13,15 +13,18 @@ from kompakt_core.contract import expected_pods, job_owner, timestamps
 from kompakt_core.contract.expected_pods import ExpectedPods
 from kompakt_core.errors import Bug
 from kompakt_core.job import actions as do
+from kompakt_core.job import workload
 from kompakt_core.job.batches import read_batch
 from kompakt_core.job.gradients import read_gradients
 from kompakt_core.job.model import Evictions, Role, TrainingJob
 from kompakt_core.job.runtime_image import read_image
 from kompakt_core.job.status import read_status
-from kompakt_operator import pods_first, quota, render
+from kompakt_operator import kueue, pods_first, quota, render
 from kompakt_operator.api import AT_ONCE, OperatorApi, budgets_path, core_path, jobs_path
 from kompakt_operator.deletion import delete_owned
+from kompakt_operator.kueue import PodSetUpdate
 from kompakt_operator.pull_secrets import References, secrets_of
+from kompakt_operator.queueing import WorkloadWriter
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -64,13 +67,15 @@ class Performer:
         keeps_node: bool = True,
         pull_secrets: Sequence[str] = (),
         resource: str = contract.RESOURCE,
+        queued: bool = False,
     ) -> None:
-        """`resource`: by which name workers ask for GPUs."""
-        self._resource = resource
+        """`resource`: by which name workers ask for GPUs. `queued`: whether the job's pods need an admission by Kueue."""
+        self._resource, self._queued = resource, queued
+        self._updates: dict[str, PodSetUpdate] = {}  # by role
         self._api, self._image, self._job, self._keeps_node = api, image, job, keeps_node
         self._pull_secrets, self._secrets_of = pull_secrets, dict[str, References]()  # by role
         self._labels = (obj["metadata"].get("labels") or {}) if isinstance(obj.get("metadata"), dict) else {}
-        self._owner = render.owner_of(job)
+        self._owner, self._workload = render.owner_of(job), WorkloadWriter(api, job, self._labels)
         self._protected = job.run_policy.evictions is Evictions.REFUSE
         self._room = asyncio.Semaphore(AT_ONCE)
         self.current = obj  # the job object as last returned by the API server
@@ -78,6 +83,8 @@ class Performer:
     async def perform(self, wanted: Sequence[do.Action]) -> None:
         """Raises NotMade, NameTaken or another ApiError at the first action that cannot be performed."""
         await self._read_secrets(wanted)
+        if self._queued and any(isinstance(action, do.CreatePod | do.TryPod | do.AskForPlaces) for action in wanted):
+            self._updates = await self._workload.updates()
         pods = [action for action in wanted if isinstance(action, do.CreatePod)]
         for action in wanted:
             if not isinstance(action, do.CreatePod):
@@ -139,10 +146,27 @@ class Performer:
                 await delete_owned(self._api, core_path("services", self._job.namespace, name), self._owner)
             case do.DeleteJob():
                 await self._delete_job()
+            case workload.QueueJob(queue):
+                await self._ask_for_quota(queue)
+            case workload.ReleaseQuota():
+                await self._workload.release()
+            case workload.MarkPodsReady():
+                await self._workload.tell(kueue.READY, "Started", "All pods reached readiness and the workload is running")
+            case workload.FinishWorkload(succeeded, message):
+                await self._workload.tell(kueue.FINISHED, "Succeeded" if succeeded else "Failed", message)
+            case workload.DeleteWorkload():
+                await self._workload.delete()
             case do.Wake():
                 pass  # the queue's business
             case _:
                 raise Bug(f"no way to perform {action}")
+
+    async def _ask_for_quota(self, queue: str) -> None:
+        """Raises NotMade or NameTaken where the pods could not be created now, or the Workload cannot."""
+        attempt = read_status(self.current).attempt
+        pods = {role.name: expected_pods.trimmed(await self._tried(role, attempt)) for role in self._job.roles}
+        path, body = kueue.workloads_path(self._job.namespace), await self._workload.body(queue, pods)
+        await self._workload.move(await self._create(path, body), queue)
 
     async def _expected(self, attempt: int) -> ExpectedPods:
         """What the API server says that the pods will ask for. Raises NotMade or NameTaken where they, or what stands beside
@@ -151,7 +175,7 @@ class Performer:
         await self._check_quota([role.name for role in self._job.roles for _ in range(role.replicas)])
         await self._create_service(attempt, dry_run=True)
         pods = {role.name: expected_pods.trimmed(await self._tried(role, attempt)) for role in self._job.roles}
-        reason = pods_first.reason(self._labels, pods.values())
+        reason = pods_first.reason(pods.values())
         return ExpectedPods(attempt, timestamps.encode(time.time()), {} if reason else pods, reason)
 
     async def _create_service(self, attempt: int, *, dry_run: bool = False) -> None:
@@ -194,20 +218,20 @@ class Performer:
         return next(role for role in self._job.roles if role.name == name)
 
     def _pod(self, role: Role, index: int, attempt: int) -> Object:
-        labels, keeps_node = self._labels, self._keeps_node
+        keeps_node = self._keeps_node
         # As it was just written: what its pods are told is in the status before any of them exists.
         status = self.current.get("status") or {}
         batch, gradients = read_batch(status.get("batch")), read_gradients(status.get("activationGradients"))
-        return render.pod(
+        made = render.pod(
             self._job,
             role,
             index,
             attempt,
             image=read_image(status.get("runtimeImage")) or self._image,
-            labels=labels,
             keeps_node=keeps_node,
             batch=batch,
             gradients=gradients,
             pull_secrets=self._secrets_of.get(role.name, ()),
             resource=self._resource,
         )
+        return kueue.admitted(made, self._updates[role.name]) if role.name in self._updates else made

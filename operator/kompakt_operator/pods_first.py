@@ -6,16 +6,13 @@ from typing import Any, Final
 import msgspec
 
 from kompakt_core import contract
-from kompakt_operator.render import QUEUE_LABEL
 
 MOST_BYTES: Final = 64 << 10  # of a job's status that what its pods ask for may take; the planner reads 32 KiB of a pod
 
 
-def reason(labels: Mapping[str, str], pods: Iterable[Mapping[str, Any]]) -> str:
-    """In words; "" where the planner can find places for them first. `labels`: the job's. `pods`: trimmed, one of each role."""
+def reason(pods: Iterable[Mapping[str, Any]]) -> str:
+    """In words; "" where the planner can find places for them first. `pods`: trimmed, one of each role."""
     pods = tuple(pods)
-    if QUEUE_LABEL in labels:
-        return "Kueue has to admit the pods"
     if other := next(filter(None, map(_other_gate, pods)), ""):
         return f"scheduling gate {other} is for another controller"
     size = len(msgspec.json.encode(pods))

@@ -12,17 +12,20 @@ from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.conditions import Condition
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import actions as do
+from kompakt_core.job import workload
 from kompakt_core.job.measured import resolved
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED
 from kompakt_core.job.pods import WorkerPod, read_pod
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
+from kompakt_core.job.workload import Queueing
 from kompakt_operator import environment, injection, rejections, render
 from kompakt_operator.api import OperatorApi, core_path, jobs_path
 from kompakt_operator.crd import is_gone
 from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.garbage_collector import GarbageCollector
+from kompakt_operator.kueue import QUEUE_LABEL
 from kompakt_operator.observed import Observed
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
 from kompakt_operator.scrape import Scraper
@@ -30,6 +33,7 @@ from kompakt_operator.workqueue import Key, WorkQueue
 
 Object = dict[str, Any]
 QUOTA_TURN_SECONDS: Final = 2.0
+MAKES_PODS: Final = do.CreatePod | do.TryPod | do.AskForPlaces | workload.QueueJob
 log = logging.getLogger(__name__)
 
 
@@ -96,10 +100,10 @@ class Reconciler:
             job = _parsed(obj)
         except InvalidInput:
             return False
-        pods, status = self._views(job), self._status(key, obj)
+        pods, status, queueing = self._views(job), self._status(key, obj), self._queueing(obj, job)
         if any(pod.deleting for pod in pods):
             return False
-        wanted = self._next(job, status, pods, _template_problem(job)[1])
+        wanted = self._next(job, status, pods, _template_problem(job)[1], queueing)
         if not all(isinstance(action, do.Wake) for action in wanted):
             return False
         self._settle(key, job, status, wanted)
@@ -115,11 +119,13 @@ class Reconciler:
 
     async def _act(self, key: Key, obj: Object, job: TrainingJob) -> bool:
         status = self._status(key, obj)
-        performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets, self._resource)
+        queueing = self._queueing(obj, job)
+        queued = queueing is not None and queueing.served
+        performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets, self._resource, queued)
         problem, skipped = _template_problem(job)
-        wanted = await self._decided(job, status, skipped)
+        wanted = await self._decided(job, status, skipped, queueing)
         try:
-            if problem and any(isinstance(action, do.CreatePod | do.TryPod | do.AskForPlaces) for action in wanted):
+            if problem and any(isinstance(action, MAKES_PODS) for action in wanted):
                 raise NotMade(422, "InvalidTemplate", problem)
             await performer.perform(wanted)
         except (NotMade, NameTaken) as rejected:
@@ -167,21 +173,36 @@ class Reconciler:
         pod = next((pod for pod in self._observed.pods(render.owner_of(job)) if pod.name == name), None)
         return pod if pod is not None and pod.ip and pod.phase == "Running" and not pod.deleting else None
 
-    async def _decided(self, job: TrainingJob, status: JobStatus, skipped: str) -> list[do.Action]:
+    def _queueing(self, obj: Object, job: TrainingJob) -> Queueing | None:
+        """A job whose label is taken off stays in the queue: nobody leaves a quota so."""
+        found = self._observed.workload(render.owner_of(job))
+        queue = (obj["metadata"].get("labels") or {}).get(QUEUE_LABEL, "") or (found.queue if found is not None else "")
+        return Queueing(queue, found, self._observed.knows_kueue) if queue else None
+
+    async def _decided(self, job: TrainingJob, status: JobStatus, skipped: str, queueing: Queueing | None) -> list[do.Action]:
         """Decide on what the watch has shown; what ends an attempt or a job is decided again on a fresh list."""
-        wanted = self._next(job, status, await self._with_nodes(self._views(job)), skipped)
+        wanted = self._next(job, status, await self._with_nodes(self._views(job)), skipped, queueing)
         if not _ends_attempt(status, wanted):
             return wanted
         path, selector = core_path("pods", job.namespace), worker_labels.job_selector(job.uid)
         listed = [obj async for obj in self._api.listed(path, labelSelector=selector)]
         own = [read_pod(obj) for obj in listed if job_owner.readable(obj["metadata"]) == render.owner_of(job)]
         views = self._with_gpus(pod for pod in own if pod is not None)
-        return self._next(job, status, await self._with_nodes(views), skipped)
+        return self._next(job, status, await self._with_nodes(views), skipped, queueing)
 
-    def _next(self, job: TrainingJob, status: JobStatus, pods: list[WorkerPod], skipped: str) -> list[do.Action]:
-        services, now = self._observed.services(render.owner_of(job)), time.time()
+    def _next(
+        self, job: TrainingJob, status: JobStatus, pods: list[WorkerPod], skipped: str, queueing: Queueing | None
+    ) -> list[do.Action]:
         return do.next_actions(
-            job, status, pods, services, now, skipped=skipped, runtime=self._image, planner_patience=self._planner_patience
+            job,
+            status,
+            pods,
+            self._observed.services(render.owner_of(job)),
+            time.time(),
+            skipped=skipped,
+            runtime=self._image,
+            planner_patience=self._planner_patience,
+            queueing=queueing,
         )
 
     async def _with_nodes(self, pods: list[WorkerPod]) -> list[WorkerPod]:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
+from kompakt_operator.kueue import API_VERSION, KIND
 from kompakt_operator.perform import NameTaken, NotMade
 
 # Kubernetes has no reason of its own for these two: only its words tell them from other rejections with the same code.
 QUOTA: Final = "exceeded quota"  # how the ResourceQuota admission plugin words its rejection
 # How those of webhooks and admission policies begin, whatever code their author chose: a policy may change, a template not.
 DENIED: Final = re.compile(r"^admission webhook \"|ValidatingAdmissionPolicy '[^']*' with binding ")
+NO_KUEUE: Final = f"the cluster serves no Workloads of Kueue ({API_VERSION})"
 UNREADABLE: Final = frozenset({400, 422})  # 400 is what cannot be read as such an object at all: a memory limit of "x"
 
 
@@ -38,6 +40,8 @@ def judged(rejected: NotMade | NameTaken) -> ObjectRejection | None:
         return ObjectRejection(ConditionReason.NAME_TAKEN, False, str(rejected), Type.STALLED)
     if rejected.status == 403 and QUOTA in rejected.message:
         return ObjectRejection(ConditionReason.QUOTA_EXCEEDED, False, rejected.message, Type.RECONCILING)
+    if rejected.kind == KIND and rejected.status == 404:
+        return ObjectRejection(ConditionReason.QUEUES_NOT_SERVED, False, NO_KUEUE, Type.STALLED)
     denied = rejected.status == 403 or DENIED.search(rejected.message) is not None
     if rejected.kind == "Pod" and rejected.status in UNREADABLE and not denied:
         return ObjectRejection(ConditionReason.INVALID_TEMPLATE, True, rejected.message, Type.FAILED)

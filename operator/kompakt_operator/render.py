@@ -20,12 +20,9 @@ from kompakt_operator.placement_annotations import annotations_of
 
 Object = dict[str, Any]
 SHM_VOLUME: Final = "kompakt-shm"
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"  # Kueue's plain-pod groups: handed on from the job's labels
-GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 # Kubernetes gives every pod 300 s here unless it says otherwise (admission plugin DefaultTolerationSeconds).
 LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 LOST_NODE_SECONDS: Final = 60
-GROUP_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
 # What keeps cluster-autoscaler (its FAQ) and Karpenter (its page on disruption) from removing the node of a pod.
 KEEPS_ITS_NODE: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 
@@ -84,14 +81,13 @@ def pod(
     attempt: int,
     *,
     image: str,
-    labels: Mapping[str, str],
     keeps_node: bool = True,
     batch: Batch | None = None,
     gradients: ActivationGradients | None = None,
     pull_secrets: Sequence[Mapping[str, Any]] = (),
     resource: str = contract.RESOURCE,
 ) -> Object:
-    """One worker, gated. `index` counts within the role; `labels` are those of the job; `image` holds the runtime.
+    """One worker, gated. `index` counts within the role; `image` holds the runtime.
 
     `keeps_node`: autoscalers are told to leave its node alone, unless the template tells them otherwise. `batch`: what it is
     told where batches are raised; `gradients`: what of gradients of activations. `pull_secrets`: all that a pod with the runtime
@@ -120,7 +116,7 @@ def pod(
     }
     if job.priority_class_name:
         spec["priorityClassName"] = job.priority_class_name
-    metadata = _metadata(job, role, index, attempt, labels)
+    metadata = _metadata(job, role, index, attempt)
     if keeps_node:
         metadata["annotations"] = KEEPS_ITS_NODE | metadata["annotations"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -142,13 +138,10 @@ def _tolerations(spec: Object) -> list[Object]:
     return own + [{"key": key, **short} for key in lost]
 
 
-def _metadata(job: TrainingJob, role: Role, index: int, attempt: int, labels: Mapping[str, str]) -> Object:
+def _metadata(job: TrainingJob, role: Role, index: int, attempt: int) -> Object:
     given = role.template.get("metadata") or {}
     own_labels, notes = dict(given.get("labels") or {}), dict(given.get("annotations") or {})
     notes = {key: text for key, text in notes.items() if key not in contract.OUTPUT_ANNOTATIONS}
-    if QUEUE_LABEL in labels:
-        own_labels |= {QUEUE_LABEL: labels[QUEUE_LABEL], GROUP_LABEL: service_name(job.name, attempt)}
-        notes[GROUP_COUNT] = str(job.workers)
     return {
         "name": pod_name(job.name, role.name, index, attempt),
         "namespace": job.namespace,

@@ -59,7 +59,7 @@ def what_is_told(obj: Document) -> str:
     except InvalidInput as told:
         return str(told)
     for role in job.roles:
-        render.pod(job, role, 0, 1, image="i", labels={})
+        render.pod(job, role, 0, 1, image="i")
     return ""
 
 

@@ -32,7 +32,7 @@ def a_worker() -> dict[str, Any]:
     document["metadata"] |= {"namespace": "ml", "uid": "u"}
     document["spec"]["roles"][0]["template"]["spec"] = WORKER
     job = parse_job(document)
-    found: dict[str, Any] = render.pod(job, job.roles[0], 0, 1, image="runtime", labels={})["spec"]
+    found: dict[str, Any] = render.pod(job, job.roles[0], 0, 1, image="runtime")["spec"]
     return found
 
 

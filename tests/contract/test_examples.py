@@ -34,7 +34,7 @@ def test_a_job_is_one_that_the_crd_and_the_operator_take(name: str) -> None:
     job = parsed(manifest)
     assert render.checked(job) == ""
     role = job.roles[0]
-    pod = render.pod(job, role, 0, 1, image="runtime", labels={})
+    pod = render.pod(job, role, 0, 1, image="runtime")
     assert pod["spec"]["containers"][0]["resources"]["limits"]["kompakt.dev/gpu"] == str(role.gpus_per_replica)
 
 

@@ -102,7 +102,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
 def test_the_runtime_understands_what_the_operator_writes(compression: dict[str, object]) -> None:
     job = parsed(activationCompression=compression)
     told = in_force(job, None, 0)
-    pod = render.pod(job, job.roles[0], 0, 7, image="i", labels={}, gradients=told)
+    pod = render.pod(job, job.roles[0], 0, 7, image="i", gradients=told)
     environment = {v["name"]: v["value"] for v in pod["spec"]["containers"][0]["env"] if "value" in v}
     read = config.RuntimeConfig.from_env(environment)
     wanted, settings = job.compression, ("mode", "offload", "target", "failure_policy", "min_tensor_bytes")

@@ -11,9 +11,12 @@ POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding
 OFF = ("admission.enabled=false", "admission.iKnowWhatThisOpens=true")
 
 
+WHOLE = ("crds.keep=false", "kueue.enabled=true")  # with the Job before an uninstall
+
+
 @pytest.fixture(scope="module")
 def found() -> Objects:
-    return objects("crds.keep=false")  # with the Job before an uninstall
+    return objects(*WHOLE)
 
 
 def granted(found: Objects, account: str) -> list[tuple[str, str, str, tuple[str, ...]]]:
@@ -34,6 +37,12 @@ def test_roles_give_what_the_rows_say_and_no_more(found: Objects, account: str) 
     rows = [row for row in RIGHTS[account] if "from" not in row]
     told = sorted((row["group"], row["resource"], verb, tuple(row.get("names", ()))) for row in rows for verb in row["verbs"])
     assert granted(found, account) == told != []
+
+
+def test_rows_for_kueue_give_nothing_without_it() -> None:
+    given = {group for group, *_ in granted(objects("crds.keep=false"), "operator")}
+    assert "kueue.x-k8s.io" not in given
+    assert "kueue.x-k8s.io" in {row["group"] for row in RIGHTS["operator"]}
 
 
 def test_every_account_is_held_by_a_policy_of_its_own(found: Objects) -> None:

@@ -38,7 +38,7 @@ class Worker:
 def worker(name: str, port: int) -> Worker:
     """Of examples/frameworks/job-<name>.yaml. All processes of the gang are on this machine; torchrun starts them."""
     job = parsed(manifests()[f"frameworks/job-{name}.yaml"])
-    pod = render.pod(job, job.roles[0], 0, 1, image="runtime", labels={})
+    pod = render.pod(job, job.roles[0], 0, 1, image="runtime")
     container = pod["spec"]["containers"][0]
     told = {variable["name"]: variable.get("value", "0") for variable in container["env"]}
     ours = {

@@ -47,5 +47,8 @@ def _which(row: Mapping[str, Any]) -> str:
     given = f"by the ClusterRole `{row['from']}`" if "from" in row else ""
     names = f"called {', '.join(row['names'])}" if "names" in row and not row.get("only") else ""
     reporting = f"with `allocation: {row['allocation']}`" if "allocation" in row else ""
+    queued = "with `kueue.enabled`" if row.get("kueue") else ""
     everywhere = "in namespaces of the system too" if row.get("systemNamespaces") else ""
-    return "; ".join(filter(None, (f"only {row['only']}" if row.get("only") else "", names, place, everywhere, reporting, given)))
+    return "; ".join(
+        filter(None, (f"only {row['only']}" if row.get("only") else "", names, place, everywhere, reporting, queued, given))
+    )

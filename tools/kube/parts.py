@@ -51,6 +51,7 @@ STAND_INS = {
     "monitoring.readers[0].namespace": NAMESPACE,
 }
 RUNTIME_IMAGE = "localhost/kompakt-runtime:simulated"
+KUEUE = "kueue.x-k8s.io/v1beta1/Workload"  # which some tests install later
 TOKEN_SECONDS = 24 * 3600
 
 
@@ -211,7 +212,8 @@ def asking_headers(api: ApiClient, account: str = READER, namespace: str = NAMES
 def render(find: Find, values: Mapping[str, str], root: Path = ROOT) -> list[dict[str, Any]]:
     """The objects of the chart below `root`. Raises StartFailed with Helm's complaint."""
     settings = [f"--set={name}={value}" for name, value in values.items()]
-    command = [str(find("helm")), "template", RELEASE, str(root / "charts" / "kompakt"), f"--namespace={NAMESPACE}", *settings]
+    where = [f"--namespace={NAMESPACE}", f"--api-versions={KUEUE}"]
+    command = [str(find("helm")), "template", RELEASE, str(root / "charts" / "kompakt"), *where, *settings]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise StartFailed(f"helm template: {done.stderr.strip()}")

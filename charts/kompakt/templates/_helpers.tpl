@@ -101,8 +101,9 @@ labels:
 {{- define "kompakt.rules" -}}
 {{- $where := .where -}}
 {{- $allocation := .root.Values.allocation -}}
+{{- $kueue := .root.Values.kueue.enabled -}}
 {{- range index (.root.Files.Get "files/rights.yaml" | fromYaml) .account }}
-{{- if and (not .from) (has .where $where) (eq $allocation (default $allocation .allocation)) }}
+{{- if and (not .from) (has .where $where) (eq $allocation (default $allocation .allocation)) (or $kueue (not .kueue)) }}
   - apiGroups: [{{ .group | quote }}]
     resources: [{{ .resource }}]
     {{- with .names }}

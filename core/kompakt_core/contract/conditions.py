@@ -83,6 +83,10 @@ class ConditionReason(StrEnum):
     NAME_TAKEN = "NameTaken"
     # operator -> users: a ResourceQuota of the namespace is in the way
     QUOTA_EXCEEDED = "QuotaExceeded"
+    # operator -> users: Kueue has not admitted the job; the message is Kueue's
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    # operator -> users: the job names a queue of Kueue, and chart value kueue.enabled is not set
+    QUEUES_NOT_SERVED = "QueuesNotServed"
     # operator -> users: the runtime was not put into the workers
     INJECTION_SKIPPED = "InjectionSkipped"
     # operator -> users: the workers ended without a report of the runtime

@@ -28,13 +28,14 @@ class WorkerLabels:
     worker_index: int
 
 
+def encode_job(name: str, uid: str) -> dict[str, str]:
+    """The labels of everything that belongs to a job."""
+    return {contract.LABEL_JOB_NAME: name, contract.LABEL_JOB_UID: uid}
+
+
 def encode_attempt(of: AttemptLabels) -> dict[str, str]:
     """The labels of everything that belongs to an attempt."""
-    return {
-        contract.LABEL_JOB_NAME: of.job_name,
-        contract.LABEL_JOB_UID: of.job_uid,
-        contract.LABEL_ATTEMPT: counts.encode(of.attempt),
-    }
+    return encode_job(of.job_name, of.job_uid) | {contract.LABEL_ATTEMPT: counts.encode(of.attempt)}
 
 
 def encode(worker: WorkerLabels) -> dict[str, str]:

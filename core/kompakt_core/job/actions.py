@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
-from kompakt_core.job import attempt_state, batches, figures, gradients, measured, places_first, progress, runtime_image
+from kompakt_core.job import attempt_state, batches, figures, gradients, measured, places_first, progress, runtime_image, workload
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
@@ -22,6 +22,7 @@ from kompakt_core.job.places_first import CreationStep
 from kompakt_core.job.pods import Cause, WorkerPod
 from kompakt_core.job.status import JobStatus
 from kompakt_core.job.verdict import Outcome, Verdict, judge
+from kompakt_core.job.workload import Queueing
 
 DISRUPTIONS_IN_A_ROW: Final = 20  # then the job is Stalled
 STALL_SECONDS: Final = 600  # until the next try of a stalled job
@@ -93,7 +94,18 @@ class Wake:
     at: float
 
 
-Action = WriteStatus | CreateService | TryPod | AskForPlaces | CreatePod | DeletePod | DeleteService | DeleteJob | Wake
+Action = (
+    WriteStatus
+    | CreateService
+    | TryPod
+    | AskForPlaces
+    | CreatePod
+    | DeletePod
+    | DeleteService
+    | DeleteJob
+    | Wake
+    | workload.Action
+)
 
 
 def pod_name(job: str, role: str, index: int, attempt: int) -> str:
@@ -115,16 +127,18 @@ def next_actions(
     skipped: str = "",
     runtime: str = "",
     planner_patience: float = 0.0,
+    queueing: Queueing | None = None,
 ) -> list[Action]:
     """Everything to do now about `job`; `services` are the names of its Services, `skipped` says why nothing is injected.
 
-    `runtime` is the image that a job which begins now gets. `planner_patience`: see places_first.next_step.
+    `runtime` is the image that a job which begins now gets. `planner_patience`: see places_first.next_step. `queueing`: None
+    for a job that names no queue of Kueue.
     """
     if status.finished:
-        return _clean_up(job, status, pods, services, now)
+        return [*workload.finished(queueing, status), *_clean_up(job, status, pods, services, now)]
     after = _seen(status)
     if job.suspend:
-        return _suspend(job, status, after, pods, services, now)
+        return [*_suspend(job, status, after, pods, services, now), *workload.suspended(queueing, pods)]
     after = replace(
         after,
         gradients=gradients.in_force(job, after.gradients, after.attempt),
@@ -133,11 +147,13 @@ def next_actions(
     after = _resumed(job, after)
     own = [pod for pod in pods if pod.attempt == after.attempt]
     verdict = judge(job, after, own, now)
+    if verdict.outcome is Outcome.GO_ON:
+        verdict = workload.verdict(job, queueing, after, own)
     if verdict.outcome in (Outcome.SUCCEEDED, Outcome.FAILED):
         return _finish(job, status, after, verdict, pods, services, now)
     if verdict.outcome is Outcome.RESTART:
         after, own = _restarted(job, after, verdict, now), []
-    return _run(job, status, after, own, pods, services, now, skipped, planner_patience)
+    return _run(job, status, after, own, pods, services, now, skipped, planner_patience, queueing)
 
 
 def _seen(status: JobStatus) -> JobStatus:
@@ -267,19 +283,22 @@ def _run(
     now: float,
     skipped: str,
     planner_patience: float,
+    queueing: Queueing | None,
 ) -> list[Action]:
     """Bring the current attempt up: old pods first go, then the whole gang is made, then it is watched."""
     old = [pod for pod in pods if pod.attempt != after.attempt]
     names = set(services)
-    create, wake = _creation(job, after, own, old, names, now, planner_patience)
-    waits_for_places = not own and places_first.expects_places(after)
-    incomplete = bool(old) or (len(own) < job.workers and not waits_for_places)
-    after = attempt_state.observed(job, after, own, incomplete, now)
+    held_back = None if own or any(not pod.node_lost for pod in old) else workload.to_do(job, queueing)
+    create, wake = (held_back, []) if held_back is not None else _creation(job, after, own, old, names, now, planner_patience)
+    waits = held_back == [] or (not own and places_first.expects_places(after))
+    incomplete = bool(old) or (len(own) < job.workers and not waits)
+    after = workload.told(job, queueing, attempt_state.observed(job, after, own, incomplete, now), own)
     extra = figures.compression_condition(job, figures.compression_of(job, after, own), False, skipped)
     after = after if extra is None else after.with_conditions(extra)
     removed = [DeleteService(name) for name in sorted(names - {service_name(job.name, after.attempt)})]
     going = _delete(old, _grace(job, after))
-    return [*_write(job, status, after, pods, now), *going, *removed, *create, *wake, *_deadline(job, after)]
+    ready = workload.running(queueing, after)
+    return [*_write(job, status, after, pods, now), *going, *removed, *ready, *create, *wake, *_deadline(job, after)]
 
 
 def _creation(

@@ -36,6 +36,7 @@ class Cause(StrEnum):
     FAIL_JOB = "PodFailurePolicy"  # a rule says that the job fails
     IGNORED = "IgnoredExitCode"  # a rule says that this failure does not count
     PREEMPTED = "Preempted"  # the planner asked that the gang ends for another one
+    QUOTA_LOST = "QuotaLost"  # Kueue lets the job run no more
     FAILURE = "WorkerFailed"
 
 

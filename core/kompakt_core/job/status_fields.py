@@ -79,7 +79,10 @@ class ExpectedPodsStatus(Declared, frozen=True):
     since: Annotated[str, moment("When the API server was asked, by a dry run.")]
     reason: Annotated[
         str,
-        about("Why the pods are created before they have places.", example="Kueue has to admit the pods"),
+        about(
+            "Why the pods are created before they have places.",
+            example="scheduling gate example.com/quota is for another controller",
+        ),
     ] = ABSENT
     roles: Annotated[
         tuple[ExpectedPod, ...], about("One pod of each role; absent where the pods come first.", longest=MAX_ROLES)

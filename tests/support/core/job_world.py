@@ -8,11 +8,13 @@ from msgspec import structs
 from kompakt_core.contract import expected_pods, timestamps
 from kompakt_core.contract.expected_pods import ExpectedPods
 from kompakt_core.job import actions as do
+from kompakt_core.job import workload
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.pods import Exit, WorkerPod
 from kompakt_core.job.reports import ReceivedReport
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
+from kompakt_core.job.workload import PodSet, Queueing, Workload, WorkloadState
 
 FAILED = {"phase": "Failed", "started": True, "exits": (Exit("trainer", 1),)}
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
@@ -39,6 +41,7 @@ class World:
     heard: ReceivedReport | None = None
     runtime: str = ""
     planner_patience: float = 0.0
+    queueing: Queueing | None = None
     history: list[do.Action] = field(default_factory=list)
 
     @property
@@ -48,7 +51,14 @@ class World:
     def look(self) -> list[do.Action]:
         pods = list(self.pods.values())
         return do.next_actions(
-            self.job, self.status, pods, self.services, self.now, runtime=self.runtime, planner_patience=self.planner_patience
+            self.job,
+            self.status,
+            pods,
+            self.services,
+            self.now,
+            runtime=self.runtime,
+            planner_patience=self.planner_patience,
+            queueing=self.queueing,
         )
 
     def perform(self, action: do.Action) -> None:
@@ -74,6 +84,33 @@ class World:
                 self.services.discard(name)
             case do.DeleteJob():
                 self.deleted = True
+            case workload.QueueJob(queue):
+                asked = {role.name: PodSet(role.replicas, role.gpus_per_replica) for role in self.job.roles}
+                self._queued(Workload(queue, WorkloadState.PENDING, asked, "no quota"))
+            case workload.ReleaseQuota():
+                assert not self.pods, "quota is given back when no pod is left"
+                self.quota(WorkloadState.PENDING, "preempted")
+            case workload.MarkPodsReady():
+                self._queued(replace(self.workload, pods_ready=True))
+            case workload.FinishWorkload():
+                self._queued(replace(self.workload, finished=True))
+            case workload.DeleteWorkload():
+                self._queued(None)
+
+    @property
+    def workload(self) -> Workload:
+        assert self.queueing is not None
+        assert self.queueing.workload is not None
+        return self.queueing.workload
+
+    def _queued(self, found: Workload | None) -> None:
+        assert self.queueing is not None
+        self.queueing = replace(self.queueing, workload=found)
+
+    def quota(self, state: WorkloadState, message: str = "") -> "World":
+        """Kueue says something of the Workload; nobody has looked yet."""
+        self._queued(replace(self.workload, state=state, message=message))
+        return self
 
     def settle(self) -> "World":
         """Look and perform until only Wakes are left, then five times more: nothing may move."""
@@ -94,6 +131,11 @@ class World:
         for name, pod in self.pods.items():
             if pod.attempt == self.status.attempt:
                 self.pods[name] = replace(pod, **fields)
+        return self
+
+    def change_all(self, **fields: Any) -> "World":
+        """Every pod of every attempt becomes like this."""
+        self.pods = {name: replace(pod, **fields) for name, pod in self.pods.items()}
         return self
 
     def change_one(self, index: int, **fields: Any) -> "World":

@@ -8,10 +8,12 @@ import pytest
 from kompakt_client.errors import Rejected, rejection
 from kompakt_operator.api import OperatorApi, jobs_path
 from kompakt_operator.events import EventAnnouncer
+from kompakt_operator.kueue import QUEUE_LABEL
+from kompakt_operator.observed import Observed
 from kompakt_operator.reconcile import Reconciler
 from kompakt_operator.scrape import Scraper
 from kompakt_operator.workqueue import Key, WorkQueue
-from tests.support.operator.known import knowing
+from tests.support.operator.known import PlayedApi, knowing
 
 Object = dict[str, Any]
 KEY: Key = ("ml", "j")
@@ -22,11 +24,11 @@ WEBHOOK = 'admission webhook "mesh.example.com" denied the request: not here'
 QUOTA = 'services "j-a1" is forbidden: exceeded quota: small, requested: services=1, used: services=5, limited: services=5'
 
 
-def job(**run_policy: str) -> Object:
+def job(*, labels: Mapping[str, str] | None = None, **run_policy: str) -> Object:
     template = {"spec": {"containers": [{"name": "trainer", "image": "i"}]}}
     role = {"name": "worker", "replicas": 1, "gpusPerReplica": 1, "template": template}
     meta = {"name": "j", "namespace": "ml", "uid": "u", "generation": 1, "resourceVersion": "5", "creationTimestamp": "t"}
-    return {"metadata": meta, "spec": {"roles": [role], "runPolicy": run_policy}}
+    return {"metadata": {**meta, "labels": dict(labels or {})}, "spec": {"roles": [role], "runPolicy": run_policy}}
 
 
 class Refusing(OperatorApi):
@@ -84,3 +86,20 @@ async def test_what_cannot_be_made_is_told_and_tried_again_unless_the_template_i
 async def test_what_is_no_verdict_on_the_object_rises() -> None:
     with pytest.raises(Rejected, match="the namespace is being changed"):
         await reconciled("services", 409, "the namespace is being changed")
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reason"),
+    [(404, "the server could not find the requested resource", "QueuesNotServed"), (403, "no such right", "WorkloadsForbidden")],
+)
+async def test_a_workload_that_cannot_be_made_is_told_and_stays_told(code: int, message: str, reason: str) -> None:
+    queue, api = WorkQueue(), Refusing(job(labels={QUEUE_LABEL: "team-a"}), "workloads", rejection(code, "Invalid", message))
+    observed = Observed(PlayedApi(), queue, with_kueue=True)
+    both = Reconciler(api, observed, queue, Scraper(queue, 0), EventAnnouncer(api, "pod-a"), "runtime")
+    told = list[Object]()
+    for _ in range(4):
+        await both.reconcile(KEY)
+        told.append(api.obj["status"])
+    held = {c["type"]: c["reason"] for c in told[-1]["conditions"] if c["status"] == "True"}
+    assert held["Stalled"] == reason
+    assert told[1:] == told[1:2] * 3, "written once"

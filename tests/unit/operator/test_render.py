@@ -31,8 +31,8 @@ def hooked(*args: Any, **fields: Any) -> TrainingJob:
     return job(*args, **{"injection": "Always", **fields})
 
 
-def rendered(found: TrainingJob, *, role: int = 0, index: int = 1, labels: dict[str, str] | None = None) -> dict[str, Any]:
-    return render.pod(found, found.roles[role], index, 3, image=IMAGE, labels=labels or {})
+def rendered(found: TrainingJob, *, role: int = 0, index: int = 1) -> dict[str, Any]:
+    return render.pod(found, found.roles[role], index, 3, image=IMAGE)
 
 
 def env(container: dict[str, Any]) -> dict[str, Any]:
@@ -63,12 +63,12 @@ def test_workers_keep_autoscalers_from_their_nodes_unless_that_is_switched_off()
     safe, disrupt = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
     notes = rendered(job())["metadata"]["annotations"]
     assert (notes[safe], notes[disrupt]) == ("false", "true")
-    off = render.pod(job(), job().roles[0], 0, 1, image=IMAGE, labels={}, keeps_node=False)
+    off = render.pod(job(), job().roles[0], 0, 1, image=IMAGE, keeps_node=False)
     assert not {safe, disrupt} & off["metadata"]["annotations"].keys()
     found = job()
     own = {**found.roles[0].template, "metadata": {"annotations": {safe: "true"}}}
     role = structs.replace(found.roles[0], template=own)
-    notes = render.pod(structs.replace(found, roles=(role,)), role, 0, 1, image=IMAGE, labels={})["metadata"]["annotations"]
+    notes = render.pod(structs.replace(found, roles=(role,)), role, 0, 1, image=IMAGE)["metadata"]["annotations"]
     assert (notes[safe], notes[disrupt]) == ("true", "true"), "the template's word wins"
 
 
@@ -93,7 +93,7 @@ def test_gpus_go_to_the_gpu_container_only() -> None:
 
 
 def test_gpus_are_asked_for_by_the_name_that_the_administrator_chose() -> None:
-    made = render.pod(job(), job().roles[0], 0, 1, image=IMAGE, labels={}, resource="nvidia.com/gpu")
+    made = render.pod(job(), job().roles[0], 0, 1, image=IMAGE, resource="nvidia.com/gpu")
     asked = made["spec"]["containers"][0]["resources"]
     assert set(asked["limits"]) & set(contract.RESOURCES) == {"nvidia.com/gpu"}
     quota = {"metadata": {"name": "q"}, "spec": {}, "status": {"hard": {"requests.nvidia.com/gpu": "3"}}}
@@ -143,7 +143,7 @@ def test_the_runtime_is_told_all_that_it_reads() -> None:
 @pytest.mark.parametrize(("gradients", "told"), [(ActivationGradients.BOUNDED, "Bounded"), (None, "Exact")])
 def test_the_runtime_is_told_what_the_status_says_of_gradients(gradients: ActivationGradients | None, told: str) -> None:
     found = job(activationCompression=WISH)
-    pod = render.pod(found, found.roles[0], 0, 1, image=IMAGE, labels={}, gradients=gradients)
+    pod = render.pod(found, found.roles[0], 0, 1, image=IMAGE, gradients=gradients)
     assert env(pod["spec"]["containers"][0])["KOMPAKT_ACTIVATION_GRADIENTS"] == told
 
 
@@ -249,12 +249,6 @@ def test_a_template_that_mounts_shared_memory_keeps_its_own() -> None:
     container = {"volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}]}
     found = rendered(job(container, {"volumes": [{"name": "dshm", "emptyDir": {}}]}))["spec"]
     assert "kompakt-shm" not in {v["name"] for v in found["volumes"]}
-
-
-def test_a_queue_label_of_the_job_makes_its_pods_one_kueue_group() -> None:
-    meta = rendered(job(), labels={"kueue.x-k8s.io/queue-name": "team"})["metadata"]
-    assert (meta["labels"]["kueue.x-k8s.io/queue-name"], meta["labels"]["kueue.x-k8s.io/pod-group-name"]) == ("team", "j-a3")
-    assert meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
 
 
 def test_a_worker_waits_a_minute_for_a_lost_node_unless_its_template_says_otherwise() -> None:
@@ -365,7 +359,7 @@ def test_a_raised_batch_stands_before_what_refers_to_it_in_every_container() -> 
         (BatchState.KEPT, "Raise", 64),
     ):
         batch = Batch(state, size, 64, "")
-        spec = render.pod(found, found.roles[0], 0, 1, image=IMAGE, labels={}, batch=batch)["spec"]
+        spec = render.pod(found, found.roles[0], 0, 1, image=IMAGE, batch=batch)["spec"]
         trainer = spec["containers"][0]
         names = [variable["name"] for variable in trainer["env"]]
         assert names.index("KOMPAKT_BATCH_SIZE") < names.index("ARGS"), "kubelet expands only what stands before"
