@@ -173,7 +173,7 @@ def test_a_new_leader_finds_gangs_in_every_state(kompakt: ClusterSession, namesp
 @pytest.fixture
 def queued(jobsets: ClusterSession, namespace: str) -> Iterator[ClusterSession]:
     """The cluster with Kueue, and a queue of sixteen GPUs in that namespace."""
-    kueue.install(jobsets)
+    kueue.install(jobsets, "batch/job", "jobset.x-k8s.io/jobset")
     kueue.queue(jobsets, namespace, 16)
     yield jobsets
     kueue.remove(jobsets, namespace)

@@ -56,7 +56,9 @@ class Moving:
                 seconds,
             )
         except TimeoutError as error:
-            error.add_note(f"Conflict: {self.conflict()!r}, sockets {sorted(before)} -> {sorted(self.sockets())}, {self.offered()}")
+            error.add_note(
+                f"Conflict: {self.conflict()!r}, sockets {sorted(before)} -> {sorted(self.sockets())}, {self.offered()}"
+            )
             raise
 
     def held(self):
