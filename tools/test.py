@@ -1,8 +1,10 @@
 """Run every test level this machine can run; name each level that is skipped, and why.
 
-Levels: static (format, lint, types, import contracts), unit, contract, browser, gpu, cluster, node. The last line counts all.
-The last two mostly wait (for Leases, kubelets, machines that come back). With four processors or more they run side by side, and
-each is shown whole when it is over; with fewer, or `--one-by-one`, they run one after the other and are shown as they go.
+Levels: static (format, lint, types, import contracts), unit, contract, browser, gpu, versions, cluster, node. The last line
+counts all. `versions` runs some tests of the level cluster on an older version of Kubernetes; `node` has one kubelet of it: each
+supported one in turn, by the number of commits (or KOMPAKT_KUBERNETES and KOMPAKT_KUBELET name one). The last two levels mostly
+wait (for Leases, kubelets, machines that come back). With four processors or more they run side by side, and each is shown whole
+when it is over; with fewer, or `--one-by-one`, they run one after the other and are shown as they go.
 `--fast` runs what needs neither PyTorch nor a cluster, in less than two minutes: static, unit without the runtime's, contract.
 """
 
@@ -21,8 +23,8 @@ from pathlib import Path
 from threading import Lock
 
 from tools import debian
-from tools.kube.binaries import find_all
-from tools.kube.programs import PROGRAMS, SIMULATED, NoProgram
+from tools.kube.binaries import ENV_FOLDER
+from tools.kube.programs import ENV_KUBELET, ENV_KUBERNETES, NEWEST_MINOR, OLDEST_MINOR, PROGRAMS, SIMULATED, NoProgram
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -61,6 +63,7 @@ class TestLevel:
     folders: tuple[str, ...] = ()  # below tests/, where the level is more than the folder of its name
     options: tuple[str, ...] = ()
     without: str = ""  # packages that are left unused although they may be installed
+    older: str = ""  # the variable that names an older version of Kubernetes
     waits: bool = False  # most of its time: it leaves processors to another such level
 
 
@@ -86,13 +89,37 @@ def gpu_obstacle() -> str | None:
     return None if shutil.which("nvidia-smi") else "this machine has no NVIDIA driver (nvidia-smi is not on PATH)"
 
 
+def one_version_obstacle() -> str | None:
+    return f"{ENV_FOLDER} names the programs of one version" if os.environ.get(ENV_FOLDER) else None
+
+
+def commits() -> int:
+    """Of the history of this checkout; 0 where there is none."""
+    done = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return int(done.stdout or 0)
+
+
+def in_turn(number: int) -> str:
+    """The older version of Kubernetes whose turn it is: the same for everybody who tests a commit."""
+    return f"1.{OLDEST_MINOR + number % (NEWEST_MINOR - OLDEST_MINOR)}"
+
+
+OLDER_TESTS = tuple(f"cluster/test_{name}.py" for name in ("definitions", "control_plane", "path", "admission", "operator"))
 LEVELS = [
     TestLevel("unit", no_obstacle, spread=EVERY_CORE),
     TestLevel("contract", no_obstacle, ("helm",), spread=EVERY_CORE),
     TestLevel("browser", browser_obstacle),
     TestLevel("gpu", gpu_obstacle),
+    TestLevel(
+        "versions",
+        one_version_obstacle,
+        (*SIMULATED, "helm", "kubelet"),
+        spread=TWO_CLUSTERS,
+        folders=OLDER_TESTS,
+        older=ENV_KUBERNETES,
+    ),
     TestLevel("cluster", no_obstacle, (*SIMULATED, "helm"), spread=TWO_CLUSTERS, waits=True),
-    TestLevel("node", node_obstacle, tuple(name for name, one in PROGRAMS.items() if not one.cgo), waits=True),
+    TestLevel("node", node_obstacle, tuple(name for name, one in PROGRAMS.items() if not one.cgo), waits=True, older=ENV_KUBELET),
 ]
 FAST = TestLevel(
     "fast",
@@ -158,7 +185,17 @@ def run(command: list[str], level: TestLevel, terminal: "Lock | None") -> int:
 def environment(level: TestLevel) -> dict[str, str]:
     """One thread a process for PyTorch where there is a process on each core already: more only wait for each other."""
     threads = {"OMP_NUM_THREADS": "1"} if level.spread else {}
-    return os.environ | threads | ({"KOMPAKT_WITHOUT": level.without} if level.without else {})
+    older = {level.older: in_turn(commits())} if level.older and not one_version_obstacle() else {}
+    return older | os.environ | threads | ({"KOMPAKT_WITHOUT": level.without} if level.without else {})
+
+
+def fetch(level: TestLevel) -> None:
+    """The programs of a level, in a process of its own, since its environment names their version. Raises NoProgram."""
+    if level.programs:
+        words = f"from tools.kube.binaries import find_all; find_all({level.programs!r})"
+        done = subprocess.run([sys.executable, "-c", words], cwd=ROOT, env=environment(level), check=False)
+        if done.returncode != 0:
+            raise NoProgram("not all of its programs can be had")
 
 
 def count(report: Path, returncode: int) -> Count:
@@ -183,7 +220,7 @@ def run_level(level: TestLevel, extra: list[str], terminal: "Lock | None" = None
         return Count()
     say(f"{level.name}: begins")
     try:
-        find_all(level.programs)
+        fetch(level)
     except NoProgram as error:
         say(f"{level.name}: {error}")
         return Count(failed=1)

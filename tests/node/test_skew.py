@@ -1,6 +1,7 @@
 """A node whose kubelet is older than the control plane, as in the middle of an upgrade of the cluster.
 
-KOMPAKT_KUBELET names its minor version, such as 1.36; it is fetched or built first, so nothing is tried unless that is set.
+KOMPAKT_KUBELET names its minor version, such as 1.36; `make test` names each in turn. It is fetched or built first, so nothing is
+tried unless that is set.
 """
 
 import os
@@ -16,9 +17,9 @@ from tools.kube import binaries
 from tools.kube.following import running_workers
 from tools.kube.kubectl import await_state
 from tools.kube.node import RealNode
-from tools.kube.programs import ENV_KUBERNETES
+from tools.kube.programs import ENV_KUBELET, ENV_KUBERNETES
 
-VERSION = os.environ.get("KOMPAKT_KUBELET", "")
+VERSION = os.environ.get(ENV_KUBELET, "")
 pytestmark = pytest.mark.skipif(not VERSION, reason="KOMPAKT_KUBELET names no older kubelet")
 
 

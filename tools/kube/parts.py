@@ -32,6 +32,7 @@ from tools.kube.control_plane import ControlPlane, StartFailed
 from tools.kube.pki import token_kubeconfig
 from tools.kube.ports import free_ports
 from tools.kube.processes import wait_until
+from tools.kube.programs import PROGRAMS, version_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -212,7 +213,9 @@ def asking_headers(api: ApiClient, account: str = READER, namespace: str = NAMES
 def render(find: Find, values: Mapping[str, str], root: Path = ROOT) -> list[dict[str, Any]]:
     """The objects of the chart below `root`. Raises StartFailed with Helm's complaint."""
     settings = [f"--set={name}={value}" for name, value in values.items()]
-    where = [f"--namespace={NAMESPACE}", f"--api-versions={KUEUE}"]
+    server = version_of(find("kube-apiserver"), PROGRAMS["kube-apiserver"])
+    version = [f"--kube-version={'.'.join(map(str, server))}"] if server else []
+    where = [f"--namespace={NAMESPACE}", f"--api-versions={KUEUE}", *version]
     command = [str(find("helm")), "template", RELEASE, str(root / "charts" / "kompakt"), *where, *settings]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

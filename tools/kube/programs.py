@@ -10,6 +10,7 @@ from pathlib import Path
 MODULES = Path(__file__).parent / "go"
 OLDEST_MINOR, NEWEST_MINOR = 35, 37  # of Kubernetes 1.x
 ENV_KUBERNETES = "KOMPAKT_KUBERNETES"
+ENV_KUBELET = "KOMPAKT_KUBELET"  # of one node of the tests, which is then older than the control plane
 
 
 class NoProgram(Exception):

@@ -40,3 +40,25 @@ def test_levels_at_once_are_each_shown_whole_and_keep_their_own_verdict(capsys: 
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("cluster", "node"))]
     assert codes == [0, 3]
     assert lines in [[f"{word} {i}" for word in order for i in range(3)] for order in (("cluster", "node"), ("node", "cluster"))]
+
+
+def test_every_older_version_has_its_turn_and_whoever_names_one_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {levels.in_turn(number) for number in range(8)} == {"1.35", "1.36"}
+    (versions,) = [level for level in levels.LEVELS if level.name == "versions"]
+    monkeypatch.delenv("KOMPAKT_KUBERNETES", raising=False)
+    monkeypatch.setattr(levels, "commits", lambda: 7)
+    assert levels.environment(versions)["KOMPAKT_KUBERNETES"] == levels.in_turn(7)
+    monkeypatch.setenv("KOMPAKT_KUBERNETES", "1.37")
+    assert levels.environment(versions)["KOMPAKT_KUBERNETES"] == "1.37"
+
+
+def test_older_versions_need_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOMPAKT_KUBE_BIN", "/opt/kube")
+    assert "names the programs of one version" in (levels.one_version_obstacle() or "")
+
+
+def test_a_level_whose_programs_cannot_be_had_fails(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("KOMPAKT_KUBERNETES", "1.2")
+    level = levels.TestLevel("versions", levels.no_obstacle, ("kubectl",))
+    assert levels.run_level(level, []) == levels.Count(failed=1)
+    assert "give one of 1.35, 1.36, 1.37" in capfd.readouterr().err
