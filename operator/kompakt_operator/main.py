@@ -33,6 +33,7 @@ from kompakt_operator.workqueue import WORKERS, Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
 CLOSING_SECONDS = 3.0
+KUEUE_SECONDS = 10.0
 # A gang's pods come, are bound and start one by one; its status is written at most so often, not once for each of them. A job
 # without pods does not rest: the news that it waits for is that of its places.
 REST_SECONDS = 0.25
@@ -108,6 +109,7 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
         if missing := await observed.ready(config.watch_patience):
             log.error("%s not listed in %.0f s: may this account list and watch them?", ", ".join(missing), config.watch_patience)
             return
+        await _listed_in_time(observed, config)
         pulse.listed = True
         scraper, announcer = Scraper(queue, config.progress_seconds), EventAnnouncer(api, config.identity)
         told = config.runtime_image, config.keep_nodes, config.runtime_pull_secrets, config.planner_patience, config.resource
@@ -120,6 +122,15 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
         await _first(_watch(config, registry, stop), *asides, *workers)
     finally:
         observed.stop()
+
+
+async def _listed_in_time(observed: Observed, config: OperatorConfig) -> None:
+    """Workloads, if Kueue is there: without it jobs that name no queue must not wait for long."""
+    if config.kueue:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(observed.kueue.wait(), KUEUE_SECONDS)
+        if observed.without_kueue:
+            log.error("%s", observed.without_kueue)
 
 
 async def _watch(config: OperatorConfig, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:

@@ -34,6 +34,7 @@ from kompakt_operator.projections import (
 )
 from kompakt_operator.workqueue import Key, WorkQueue
 
+WORKLOADS: Final = "workloads"
 COMPARE_SECONDS: Final = 300.0
 # Connections that may be silent one after the other before a watch counts as stuck: 72 s each; the server ends each before that.
 SILENCES: Final = 2.5
@@ -64,7 +65,7 @@ class Observed:
         `with_kueue`: Workloads are watched too.
         """
         self._source, self._queue, self._loop = source, queue, asyncio.get_running_loop()
-        self._silence, self._listed = patience / SILENCES, list[asyncio.Event]()
+        self._silence, self._listed = patience / SILENCES, dict[str, asyncio.Event]()
         self.left = asyncio.Event()
         """Set where etcd was restored: nothing that is known here can be trusted any more."""
         self._pods = self._worker_objects("pods", namespace, read_worker)
@@ -73,8 +74,10 @@ class Observed:
         self._workloads: Reflector[OwnedView[Workload]] | None = None
         if with_kueue:
             path = kueue.workloads_path(namespace)
-            self._workloads = self._reflector("workloads", path, kueue.read_workload, self._owners_changed)
+            self._workloads = self._reflector(WORKLOADS, path, kueue.read_workload, self._owners_changed)
             self._watching.append(self._workloads)
+        self.kueue = self._listed.pop(WORKLOADS, asyncio.Event())
+        """Set once Workloads were listed: where Kueue is gone, jobs that name no queue still run."""
         self._topologies: Reflector[Unhealthy] | None = None
         if not namespace:  # GPUTopologies belong to the cluster; with rights in one namespace they cannot be read
             self._topologies = self._reflector(contract.TOPOLOGY_PLURAL, TOPOLOGIES, read_unhealthy, self._health_changed, True)
@@ -101,9 +104,9 @@ class Observed:
         """Returns when all has been listed once: a pod not seen yet must not count as missing. What was not listed in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                for listed in self._listed:
+                for listed in self._listed.values():
                     await listed.wait()
-        return [kind.name for kind, listed in zip(self._watching, self._listed, strict=True) if not listed.is_set()]
+        return [name for name, listed in self._listed.items() if not listed.is_set()]
 
     # What is known
 
@@ -116,9 +119,11 @@ class Observed:
         return tuple(found.view for found in _found(self._services, BY_JOB, index_of(job)))
 
     @property
-    def knows_kueue(self) -> bool:
-        """Whether Workloads are watched."""
-        return self._workloads is not None
+    def without_kueue(self) -> str:
+        """Why jobs in queues cannot begin; "" where Workloads are watched."""
+        if self._workloads is None:
+            return "this release does not work with Kueue; set kueue.enabled, or take the label off the job"
+        return "" if self.kueue.is_set() else f"Workloads of Kueue ({kueue.API_VERSION}) cannot be listed: is Kueue installed?"
 
     def workload(self, job: JobOwner) -> Workload | None:
         """A job's Workload; None where it has none."""
@@ -193,7 +198,7 @@ class Observed:
         tell: Callable[[Sequence[ObjectChange[View]]], None],
         optional: bool = False,
     ) -> Reflector[View]:
-        self._listed.append(listed := asyncio.Event())
+        listed = self._listed[name] = asyncio.Event()
         kind = WatchedKind(
             name,
             path,

@@ -120,7 +120,7 @@ class Reconciler:
     async def _act(self, key: Key, obj: Object, job: TrainingJob) -> bool:
         status = self._status(key, obj)
         queueing = self._queueing(obj, job)
-        queued = queueing is not None and queueing.served
+        queued = queueing is not None and not queueing.unserved
         performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets, self._resource, queued)
         problem, skipped = _template_problem(job)
         wanted = await self._decided(job, status, skipped, queueing)
@@ -177,7 +177,7 @@ class Reconciler:
         """A job whose label is taken off stays in the queue: nobody leaves a quota so."""
         found = self._observed.workload(render.owner_of(job))
         queue = (obj["metadata"].get("labels") or {}).get(QUEUE_LABEL, "") or (found.queue if found is not None else "")
-        return Queueing(queue, found, self._observed.knows_kueue) if queue else None
+        return Queueing(queue, found, self._observed.without_kueue) if queue else None
 
     async def _decided(self, job: TrainingJob, status: JobStatus, skipped: str, queueing: Queueing | None) -> list[do.Action]:
         """Decide on what the watch has shown; what ends an attempt or a job is decided again on a fresh list."""

@@ -45,11 +45,13 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """`queue`: the LocalQueue that the job names. `workload`: None while there is none. `served`: whether we work with Kueue."""
+    """`queue`: the LocalQueue that the job names. `workload`: None while there is none. `unserved`: why nobody works with Kueue
+    now; "" where somebody does.
+    """
 
     queue: str
     workload: Workload | None = None
-    served: bool = True
+    unserved: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def verdict(job: TrainingJob, queueing: Queueing | None, after: JobStatus, own: 
     runs goes on.
     """
     began = bool(own) or (after.expected is not None and after.expected.attempt == after.attempt)
-    if queueing is None or not queueing.served or not began or _admitted(job, queueing):
+    if queueing is None or queueing.unserved or not began or _admitted(job, queueing):
         return GO_ON
     return Verdict(Outcome.RESTART, str(Cause.QUOTA_LOST), _why_lost(job, queueing.workload))
 
@@ -100,7 +102,7 @@ def to_do(job: TrainingJob, queueing: Queueing | None) -> list[Action] | None:
     if queueing is None:
         return None
     found = queueing.workload
-    if not queueing.served:
+    if queueing.unserved:
         return []
     if found is None or (found.state is WorkloadState.PENDING and found.queue != queueing.queue):
         return [QueueJob(queueing.queue)]
@@ -115,8 +117,8 @@ def told(job: TrainingJob, queueing: Queueing | None, after: JobStatus, own: Seq
     """The status that says for whom a job without pods waits."""
     if queueing is None or own or _admitted(job, queueing):
         return after
-    if not queueing.served:
-        words = f"queue {queueing.queue}: this release does not work with Kueue; set kueue.enabled, or take the label off the job"
+    if queueing.unserved:
+        words = f"queue {queueing.queue}: {queueing.unserved}"
         return after.with_conditions(condition(Type.STALLED, True, ConditionReason.QUEUES_NOT_SERVED, words))
     if queueing.workload is None:  # whatever keeps it from being made is told already
         return after
@@ -150,7 +152,7 @@ def suspended(queueing: Queueing | None, pods: Sequence[WorkerPod]) -> list[Acti
 
 def _admitted(job: TrainingJob, queueing: Queueing) -> bool:
     found = queueing.workload
-    return queueing.served and found is not None and found.state is WorkloadState.ADMITTED and _asks_for(job, found)
+    return found is not None and found.state is WorkloadState.ADMITTED and _asks_for(job, found) and not queueing.unserved
 
 
 def _asks_for(job: TrainingJob, found: Workload) -> bool:

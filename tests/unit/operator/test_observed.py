@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from kompakt_client.errors import rejection
+from kompakt_client.requests import Answer, ApiRequest
 from kompakt_core import contract
 from kompakt_core.contract import job_owner
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_operator.observed import Observed
 from kompakt_operator.workqueue import Key, WorkQueue
-from tests.support.operator.known import JOB, LABELS, OWNER, PlayedApi, knowing, pod, service, tell
+from tests.support.operator.known import JOB, LABELS, OWNER, PlayedApi, PlayedStream, knowing, pod, service, tell
 
 KEY: Key = ("ml", "j")
 OLD = JobOwner("ml", "j", "before")
@@ -90,6 +92,34 @@ async def test_what_is_there_at_the_start_and_what_changes_later_puts_its_job_in
     await until(lambda: len(queue))
     assert (await in_line(queue), observed.pods(JOB)) == ([KEY], ())
     observed.stop()
+
+
+class WithoutKueue(PlayedApi):
+    """Serves everything but Workloads, until it does."""
+
+    served = False
+
+    def exchange(self, request: ApiRequest) -> Answer:
+        if request.path.endswith("/workloads") and not self.served:
+            raise rejection(404, "NotFound", "the server could not find the requested resource")
+        return super().exchange(request)
+
+
+async def test_where_kueue_is_gone_all_else_is_ready_and_its_coming_is_noticed() -> None:
+    api = WithoutKueue()
+    api.streams["workloads"] = PlayedStream()
+    observed = Observed(api, WorkQueue(), with_kueue=True)
+    observed.start()
+    assert await observed.ready(10) == []
+    assert "is Kueue installed?" in observed.without_kueue
+    api.served = True
+    await asyncio.wait_for(observed.kueue.wait(), 30)
+    assert observed.without_kueue == ""
+    observed.stop()
+
+
+async def test_a_release_without_kueue_says_which_value_is_missing() -> None:
+    assert "set kueue.enabled" in Observed(PlayedApi(), WorkQueue()).without_kueue
 
 
 async def test_nothing_is_ready_before_everything_has_been_listed() -> None:

@@ -95,6 +95,7 @@ async def test_what_is_no_verdict_on_the_object_rises() -> None:
 async def test_a_workload_that_cannot_be_made_is_told_and_stays_told(code: int, message: str, reason: str) -> None:
     queue, api = WorkQueue(), Refusing(job(labels={QUEUE_LABEL: "team-a"}), "workloads", rejection(code, "Invalid", message))
     observed = Observed(PlayedApi(), queue, with_kueue=True)
+    observed.kueue.set()
     both = Reconciler(api, observed, queue, Scraper(queue, 0), EventAnnouncer(api, "pod-a"), "runtime")
     told = list[Object]()
     for _ in range(4):

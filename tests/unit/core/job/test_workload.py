@@ -132,10 +132,11 @@ def test_a_waiting_job_moves_to_another_queue_and_one_with_quota_does_not(queued
 
 
 def test_where_nobody_works_with_kueue_a_job_says_so_and_what_runs_goes_on(admitted: World) -> None:
-    fresh = World(make_job(), queueing=Queueing("team-a", served=False)).settle()
+    fresh = World(make_job(), queueing=Queueing("team-a", unserved="kueue.enabled is not set")).settle()
     assert fresh.condition(Type.STALLED) == ("True", "QueuesNotServed")
+    assert fresh.status.conditions[Type.STALLED].message == "queue team-a: kueue.enabled is not set"
     assert not fresh.pods
-    admitted.run().queueing = Queueing("team-a", served=False)
+    admitted.run().queueing = Queueing("team-a", unserved="kueue.enabled is not set")
     assert len(admitted.settle().pods) == 2
     assert admitted.status.attempt == 1
 
