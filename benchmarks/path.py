@@ -2,6 +2,7 @@
 
     python -m benchmarks.path                       # brings up a cluster of simulated nodes for itself, without root
     python -m benchmarks.path --kubeconfig FILE     # a running cluster with kompakt installed and GPUs free
+    python -m benchmarks.path --kueue               # and TrainingJobs and plain Jobs in a queue of Kueue, in a cluster of its own
 
 Jobs run one after the other, one of each kind in turn, with the same number of pods on the same nodes; the next begins
 when the pods of the last are gone. Times are read on this machine's clock: from sending the request until the watch shows
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from kubernetes import client, config
 
@@ -36,6 +38,7 @@ from kompakt_core.contract import (
     RESOURCE,
     VERSION,
 )
+from tests.support.cluster import kueue
 from tools.kube import simulated
 from tools.kube.binaries import find_all
 from tools.kube.processes import launch_tied
@@ -46,6 +49,8 @@ PATIENCE = 60.0  # seconds after which a job counts as lost
 NODE_GPUS = 8  # of the simulated nodes
 PLAIN_LABEL = "batch.kubernetes.io/job-name"
 GANG_JOB = "Job as a gang"
+IN_QUEUE: Final = {kueue.QUEUE_LABEL: kueue.QUEUE}
+QUEUED, QUEUED_PLAIN = "TrainingJob in a queue", "plain Job in a queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,9 @@ class Kind:
     delete: Callable[[str], object]
 
 
-def training_jobs(api: client.ApiClient, namespace: str, shape: Shape, *, suspend: bool = False) -> Kind:
+def training_jobs(
+    api: client.ApiClient, namespace: str, shape: Shape, *, suspend: bool = False, labels: Mapping[str, str] | None = None
+) -> Kind:
     custom = client.CustomObjectsApi(api)
     container = {"name": "trainer", "image": "simulated", "resources": {"requests": {"cpu": "10m"}}}
     role = {"name": "worker", "replicas": shape.workers, "gpusPerReplica": shape.gpus}
@@ -87,17 +94,25 @@ def training_jobs(api: client.ApiClient, namespace: str, shape: Shape, *, suspen
     }
 
     def create(name: str) -> object:
-        body = {"apiVersion": API_VERSION, "kind": JOB_KIND, "metadata": {"name": name}, "spec": spec}
+        body = {"apiVersion": API_VERSION, "kind": JOB_KIND, "metadata": {"name": name, "labels": labels or {}}, "spec": spec}
         return custom.create_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL, body)
 
     def delete(name: str) -> object:
         return custom.delete_namespaced_custom_object(GROUP, VERSION, namespace, JOB_PLURAL, name, grace_period_seconds=0)
 
-    return Kind(JOB_KIND, "gang", create, delete)
+    return Kind(QUEUED if labels else JOB_KIND, "queued-gang" if labels else "gang", create, delete)
+
+
+def queued_training_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
+    return training_jobs(api, namespace, shape, labels=IN_QUEUE)
 
 
 def plain_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
     return _jobs(api, namespace, shape, "plain Job", "plain", 0)
+
+
+def queued_plain_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
+    return _jobs(api, namespace, shape, QUEUED_PLAIN, "queued-plain", 0, IN_QUEUE)
 
 
 def gangs_of_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
@@ -105,7 +120,15 @@ def gangs_of_jobs(api: client.ApiClient, namespace: str, shape: Shape) -> Kind:
     return _jobs(api, namespace, shape, GANG_JOB, "others", shape.gpus)
 
 
-def _jobs(api: client.ApiClient, namespace: str, shape: Shape, kind: str, prefix: str, gpus: int) -> Kind:
+def _jobs(
+    api: client.ApiClient,
+    namespace: str,
+    shape: Shape,
+    kind: str,
+    prefix: str,
+    gpus: int,
+    labels: Mapping[str, str] | None = None,
+) -> Kind:
     batch = client.BatchV1Api(api)
     limits = {"limits": {RESOURCE: str(gpus)}} if gpus else {}
     container = {"name": "trainer", "image": "simulated", "resources": {"requests": {"cpu": "10m"}, **limits}}
@@ -115,13 +138,16 @@ def _jobs(api: client.ApiClient, namespace: str, shape: Shape, kind: str, prefix
 
     def create(name: str) -> object:
         metadata = {"labels": {LABEL_GANG: name}, "annotations": notes} if gpus else {}
-        template = {"metadata": metadata, "spec": pod}
-        return batch.create_namespaced_job(namespace, {"metadata": {"name": name}, "spec": {**counts, "template": template}})
+        spec = {**counts, "template": {"metadata": metadata, "spec": pod}}
+        return batch.create_namespaced_job(namespace, {"metadata": {"name": name, "labels": labels or {}}, "spec": spec})
 
     def delete(name: str) -> object:
         return batch.delete_namespaced_job(name, namespace, propagation_policy="Background", grace_period_seconds=0)
 
     return Kind(kind, prefix, create, delete)
+
+
+KINDS: Final = (training_jobs, gangs_of_jobs, plain_jobs)
 
 
 def measure(times: PodTimes, kind: Kind, pods: int, job: str) -> Timing:
@@ -137,6 +163,17 @@ def measure(times: PodTimes, kind: Kind, pods: int, job: str) -> Timing:
     return Timing(created, released, bound)
 
 
+def with_queues(cluster: ClusterSession, jobs: int, shape: Shape) -> dict[str, list[Timing]]:
+    """As `run`, with jobs in a queue beside the others."""
+    return run(
+        cluster.api,
+        jobs,
+        shape,
+        (*KINDS, queued_training_jobs, queued_plain_jobs),
+        lambda namespace: kueue.queue(cluster, namespace, jobs * shape.workers * shape.gpus),
+    )
+
+
 @contextmanager
 def own_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[client.ApiClient]:
     """A client of a cluster of its own; gone afterwards."""
@@ -145,7 +182,7 @@ def own_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[client.ApiCl
 
 
 @contextmanager
-def whole_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[ClusterSession]:
+def whole_cluster(nodes: int, say: Callable[[str], None], with_kueue: bool = False) -> Iterator[ClusterSession]:
     """A control plane, simulated nodes of eight GPUs and all of kompakt's processes; gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="kompakt-path-") as folder:
         find = find_all([*SIMULATED, "helm"], say).__getitem__
@@ -153,10 +190,12 @@ def whole_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[ClusterSes
             simulated.start(Path(folder) / "run", find, simulated.machines(nodes), launch=launch_tied, say=say), find
         )
         try:
-            cluster.parts.install()
+            if with_kueue:
+                kueue.install(cluster, "batch/job")
+            cluster.parts.install({"kueue.enabled": str(with_kueue).lower()})
             cluster.start(cluster.parts.simulated_plugins())
             cluster.start_pair("scheduler-0")
-            cluster.start(cluster.parts.operator())
+            cluster.start(cluster.parts.operator("operator-0", f"--kueue={str(with_kueue).lower()}"))
             yield cluster
         finally:
             cluster.stop()
@@ -186,10 +225,17 @@ def own_namespace(api: client.ApiClient) -> Iterator[str]:
         core.delete_namespace(name)
 
 
-def run(api: client.ApiClient, jobs: int, shape: Shape) -> dict[str, list[Timing]]:
-    """The timings of all kinds in turn, by kind. One job of each goes first and does not count."""
+def run(
+    api: client.ApiClient,
+    jobs: int,
+    shape: Shape,
+    makes: Sequence[Callable[[client.ApiClient, str, Shape], Kind]] = KINDS,
+    prepare: Callable[[str], object] = lambda namespace: None,
+) -> dict[str, list[Timing]]:
+    """The timings of all kinds in turn, by kind. One job of each goes first and does not count. `prepare`: the namespace."""
     with own_namespace(api) as namespace, watching(api, namespace, (LABEL_JOB_NAME, PLAIN_LABEL)) as times:
-        kinds = [make(api, namespace, shape) for make in (training_jobs, gangs_of_jobs, plain_jobs)]
+        prepare(namespace)
+        kinds = [make(api, namespace, shape) for make in makes]
         timings: dict[str, list[Timing]] = {kind.name: [] for kind in kinds}
         for number in range(jobs + 1):
             for kind in kinds:
@@ -237,9 +283,10 @@ def line(name: str, times: Sequence[float]) -> str:
 def report(timings: Mapping[str, Sequence[Timing]]) -> None:
     for kind, measured in timings.items():
         print(line(f"{kind}: apply -> all pods bound", [timing.bound for timing in measured]))
-    if GANG_JOB in timings:
-        gang, own = (statistics.median(one.bound for one in timings[kind]) for kind in (GANG_JOB, JOB_KIND))
-        print(f"p50 of a {GANG_JOB} / of a TrainingJob: {gang / own:.2f}")
+    for kind, beside in ((GANG_JOB, JOB_KIND), (QUEUED, JOB_KIND), (QUEUED, QUEUED_PLAIN)):
+        if kind in timings:
+            one, other = (statistics.median(timing.bound for timing in timings[name]) for name in (kind, beside))
+            print(f"p50 of a {kind} / of a {beside}: {one / other:.2f}")
     parts = timings[JOB_KIND]
     print("of which, for a TrainingJob:")
     print(line("  apply -> all pods created (operator)", [timing.created for timing in parts]))
@@ -254,10 +301,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="pods of each job")
     parser.add_argument("--gpus", type=int, default=4, help="GPUs of each pod of a TrainingJob")
     parser.add_argument("--burst", type=int, default=0, help="afterwards so many TrainingJobs at once; all must fit")
+    parser.add_argument("--kueue", action="store_true", help="jobs in a queue of Kueue too, in a cluster of their own")
     given = parser.parse_args()
+    if given.kueue and (given.kubeconfig or given.burst):
+        parser.error("--kueue brings up a cluster of its own, without --kubeconfig and --burst")
     if given.jobs < 1 or given.workers < 1 or given.gpus < 1:
         parser.error("--jobs, --workers and --gpus must be at least 1")
     shape = Shape(given.workers, given.gpus)
+    if given.kueue:
+        with whole_cluster(nodes_for(0, shape), say, with_kueue=True) as cluster:
+            report(with_queues(cluster, given.jobs, shape))
+        return
     with running_cluster(given.kubeconfig) if given.kubeconfig else own_cluster(nodes_for(given.burst, shape), say) as api:
         timings = run(api, given.jobs, shape)
         last = burst(api, given.burst, shape) if given.burst else None

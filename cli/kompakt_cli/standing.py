@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kompakt_core.contract.conditions import Condition, Type, read_conditions
+from kompakt_core.contract.conditions import Condition, ConditionReason, Type, read_conditions
 from kompakt_core.job.phases import Phase
 
 
@@ -16,8 +16,11 @@ def why(status: dict[str, Any]) -> str:
         return str((status.get("lastRestart") or {}).get("message", ""))
     if phase not in (Phase.NEW, Phase.PENDING, Phase.STARTING):
         return ""
+    reconciling = conditions.get(Type.RECONCILING)
+    if reconciling is not None and reconciling.reason == ConditionReason.WAITING_FOR_QUOTA:
+        return _reconciling(reconciling)  # what the planner said is of an earlier attempt
     waits = str((status.get("scheduling") or {}).get("message", "")) if phase != Phase.STARTING else ""
-    return waits or _reconciling(conditions.get(Type.RECONCILING))
+    return waits or _reconciling(reconciling)
 
 
 def _reconciling(found: Condition | None) -> str:

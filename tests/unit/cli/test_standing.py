@@ -11,6 +11,7 @@ FAILED = {"type": "Failed", "status": "True", "reason": "InvalidTemplate", "mess
 STALLED = {"type": "Stalled", "status": "True", "reason": "NameTaken", "message": "a Service has the name"}
 PULLING = {"type": "Reconciling", "status": "True", "reason": "WorkersNotRunning", "message": "container c cannot pull i"}
 QUOTA = {"type": "Reconciling", "status": "True", "reason": "QuotaExceeded", "message": "the quota is smaller than the gang"}
+KUEUE = {"type": "Reconciling", "status": "True", "reason": "WaitingForQuota", "message": "queue team-a: no quota"}
 QUIET = {"type": "Reconciling", "status": "True", "reason": "WorkersNotRunning", "message": ""}
 NO_ROOM = {"state": "Waiting", "message": "there is no room"}
 
@@ -27,6 +28,7 @@ NO_ROOM = {"state": "Waiting", "message": "there is no room"}
         ),
         ({"phase": "Pending", "conditions": [QUIET], "scheduling": NO_ROOM}, "there is no room"),
         ({"phase": "Pending", "conditions": [QUOTA], "scheduling": {"state": "Waiting"}}, "the quota is smaller than the gang"),
+        ({"phase": "Pending", "conditions": [KUEUE], "scheduling": {"message": "all have places"}}, "queue team-a: no quota"),
         ({"phase": "Starting", "conditions": [QUIET]}, ""),
         ({"phase": "Restarting", "lastRestart": {"message": "pod x: exit code 3"}}, "pod x: exit code 3"),
         ({"phase": "Running", "conditions": [PULLING], "lastRestart": {"message": "pod x"}}, ""),
