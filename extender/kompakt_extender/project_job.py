@@ -6,7 +6,7 @@ import msgspec
 
 from kompakt_core import contract
 from kompakt_core.contract import timestamps
-from kompakt_core.contract.conditions import Type
+from kompakt_core.contract.conditions import ConditionReason, Type
 from kompakt_core.job.limited import DEFAULT_GRACE_SECONDS, JobDemand
 from kompakt_core.job.model import MAX_WAIT_SECONDS, Consolidation, ConsolidationMode, EdgeScope, Preemption
 from kompakt_core.placement.model import Level
@@ -51,6 +51,7 @@ def job_view(job: JobObject, resource: str = contract.RESOURCE) -> JobView:
         suspended=bool(job.spec.suspend),
         finished=(ended := _ended(conditions)) is not None,
         ended=ended,
+        queued=_queued(conditions.get(Type.RECONCILING)),
         ours=(job.spec.managed_by or contract.MANAGED_BY) == contract.MANAGED_BY,
         required_level=Level(placement.required_level) if placement and placement.required_level else Level.CLUSTER,
         same_numa_node=bool(placement and placement.same_numa_node),
@@ -83,6 +84,11 @@ def _expected(job: JobObject, resource: str) -> tuple[ExpectedRole, ...]:
 def _ended(conditions: Mapping[str, ConditionObject]) -> tuple[str, str] | None:
     found = (conditions[kind] for kind in (Type.COMPLETE, Type.FAILED) if kind in conditions)
     return next(((one.type, one.message or "") for one in found if one.status == "True"), None)
+
+
+def _queued(reconciling: ConditionObject | None) -> str:
+    waits = reconciling is not None and reconciling.status == "True" and reconciling.reason == ConditionReason.WAITING_FOR_QUOTA
+    return (reconciling.message or "") if reconciling is not None and waits else ""
 
 
 def _asked(spec: JobSpec, waits: Consolidation) -> JobDemand:

@@ -182,6 +182,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     asked: JobDemand = JobDemand()
     expected: tuple[ExpectedRole, ...] = ()
     ended: tuple[str, str] | None = None  # how it finished: the condition and its message
+    queued: str = ""  # why Kueue has not admitted it; "" where it need not, or has
     kind: JobKind = JobKind.TRAINING_JOB
     object_uid: str = ""
 

@@ -165,7 +165,11 @@ class Performer:
         """Raises NotMade or NameTaken where the pods could not be created now, or the Workload cannot."""
         attempt = read_status(self.current).attempt
         pods = {role.name: expected_pods.trimmed(await self._tried(role, attempt)) for role in self._job.roles}
-        path, body = kueue.workloads_path(self._job.namespace), await self._workload.body(queue, pods)
+        try:
+            body = await self._workload.body(queue, pods)
+        except NotFound as missing:
+            raise NotMade(422, "Invalid", f"label {kueue.PRIORITY_LABEL}: {missing.message}", kueue.KIND) from missing
+        path = kueue.workloads_path(self._job.namespace)
         await self._workload.move(await self._create(path, body), queue)
 
     async def _expected(self, attempt: int) -> ExpectedPods:

@@ -1,6 +1,8 @@
 """TrainingJobs in queues of a real Kueue: it decides when they run, kompakt where."""
 
+import json
 import socket
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +17,7 @@ from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.reading import await_reason
 from tests.support.examples import EXAMPLES
 from tools.kube.jobs import JobManifest, apply, training_job
-from tools.kube.parts import can_set_hostname
+from tools.kube.parts import Pair, asking_headers, can_set_hostname
 from tools.kube.session import ClusterSession, eventually, stays
 
 pytestmark = pytest.mark.usefixtures("watched")
@@ -31,9 +33,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession
         kueue.install(cluster, "batch/job")
         cluster.parts.install({**waits.LEASE, **waits.FACTOR_SETTINGS, "kueue.enabled": "true"})
         cluster.start(cluster.parts.simulated_plugins())
-        cluster.start_pair("scheduler-0" if can_set_hostname() else socket.gethostname())
         cluster.start(cluster.parts.operator("operator-0", "--kueue=true"))
         yield cluster
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pair(cluster: ClusterSession) -> Pair:
+    return cluster.start_pair("scheduler-0" if can_set_hostname() else socket.gethostname())
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +108,14 @@ def runs_again(job: JobManifest, attempt: int) -> None:
     eventually(lambda: job.phase == "Running" and job.status["attempt"] == attempt, f"{job.name} runs again")
 
 
+def explained(job: JobManifest, pair: Pair) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{pair.health_port}/v1alpha1/jobs/{job.namespace}/{job.name}"
+    with urllib.request.urlopen(urllib.request.Request(url, headers=asking_headers(job.cluster.parts.api)), timeout=10) as answer:
+        return dict(json.load(answer))
+
+
 def test_a_job_without_quota_has_no_pods_and_one_with_quota_runs_where_its_flavor_says(
-    cluster: ClusterSession, queue: str
+    cluster: ClusterSession, queue: str, pair: Pair
 ) -> None:
     first = submit(cluster, queue, "first")
     first.await_phase("Running")
@@ -114,6 +126,8 @@ def test_a_job_without_quota_has_no_pods_and_one_with_quota_runs_where_its_flavo
     second = submit(cluster, queue, "second")
     assert "insufficient unused quota" in waits_for_quota(second)
     stays(lambda: (second.pods(), second.read()["metadata"]["resourceVersion"]), rounds=6)
+    answer = explained(second, pair)
+    assert (answer["state"], "insufficient unused quota" in answer["message"]) == ("WaitingForQuota", True)
     first.delete()
     second.await_phase("Running")
 
@@ -193,6 +207,15 @@ def test_a_class_of_kueues_own_orders_the_queue_and_leaves_pods_as_they_are(clus
     assert workload(job)["spec"]["priority"] == 7
     assert job.pods()[0].spec.priority == 0
     cluster.kubectl("delete", "workloadpriorityclass", queue)
+
+
+def test_a_class_of_kueues_own_that_is_not_there_is_told(cluster: ClusterSession, queue: str) -> None:
+    document = training_job("first", seconds=None)
+    document["metadata"]["labels"] = {kueue.QUEUE_LABEL: kueue.QUEUE, "kueue.x-k8s.io/priority-class": "none"}
+    job = apply(cluster, queue, document)
+    assert 'workloadpriorityclasses.kueue.x-k8s.io "none" not found' in await_reason(job, "WorkloadsForbidden")
+    job.patch({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": None}}})
+    job.await_phase("Running")
 
 
 def test_a_workload_that_somebody_deletes_is_made_anew(cluster: ClusterSession, queue: str) -> None:

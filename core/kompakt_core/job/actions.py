@@ -354,9 +354,9 @@ def _delete(pods: Iterable[WorkerPod], grace: int | None = None) -> list[Action]
 
 
 def _grace(job: TrainingJob, after: JobStatus) -> int | None:
-    """How long the pods of earlier attempts have for a checkpoint, if the last one was preempted."""
+    """How long the pods of earlier attempts have for a checkpoint, if the last one was preempted, by us or by Kueue."""
     last = after.last_restart
-    preempted = last is not None and last.attempt == after.attempt and last.reason == Cause.PREEMPTED
+    preempted = last is not None and last.attempt == after.attempt and last.reason in (Cause.PREEMPTED, Cause.QUOTA_LOST)
     return job.run_policy.preemption.grace_period_seconds if preempted else None
 
 

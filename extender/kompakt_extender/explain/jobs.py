@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kompakt_core.contract.conditions import ConditionReason
 from kompakt_core.contract.scheduling_record import Record, State, encode
 from kompakt_core.placement.model import Gang, NodeState, Snapshot
 from kompakt_core.placement.spread import offer
@@ -28,6 +29,8 @@ def _state(job: JobView, record: Record) -> tuple[str, str]:
         return job.ended
     if job.suspended:
         return "Suspended", "spec.suspend is true; set it to false, and the next attempt begins"
+    if job.queued:  # the planner is not asked before it is admitted
+        return ConditionReason.WAITING_FOR_QUOTA, job.queued
     return record.state.value, record.message
 
 

@@ -257,7 +257,9 @@ class JobAnswer(Model):
     """What is decided about a job; `scheduling` is the job's status.scheduling as it counts now."""
 
     job: str
-    state: str = Field(description="Complete, Failed, Suspended, or the planner's: Waiting, Reserved, Released, Withdrawn")
+    state: str = Field(
+        description="Complete, Failed, Suspended, WaitingForQuota, or the planner's: Waiting, Reserved, Released, Withdrawn"
+    )
     message: str = Field(description="the same as a sentence")
     attempt: int
     suspended: bool

@@ -363,6 +363,9 @@ async def test_pods_of_other_schedulers_and_other_gates_are_said_so(client: Expl
     assert c.RESOURCE in (await client.get("/pods/default/none"))["message"]
 
 
+QUEUED = {"type": "Reconciling", "reason": "WaitingForQuota", "message": "queue team-a: no quota"}
+
+
 @pytest.mark.parametrize(
     ("status", "spec", "state"),
     [
@@ -374,6 +377,8 @@ async def test_pods_of_other_schedulers_and_other_gates_are_said_so(client: Expl
         ({"conditions": [{"type": "Failed", "status": "True", "message": "exit code 3"}]}, {}, ("Failed", "exit code 3")),
         ({"conditions": [{"type": "Complete", "status": "False"}]}, {}, ("Released", "all workers have their places on 1 node")),
         ({}, {"suspend": True}, ("Suspended", "set it to false")),
+        ({"conditions": [{**QUEUED, "status": "True"}]}, {}, ("WaitingForQuota", "queue team-a: no quota")),
+        ({"conditions": [{**QUEUED, "status": "False"}]}, {}, ("Released", "all workers have their places on 1 node")),
     ],
 )
 async def test_how_a_job_ended_counts_for_more_than_its_plan(

@@ -76,6 +76,12 @@ def test_an_evicted_job_ends_its_pods_then_gives_its_quota_back_and_waits_for_mo
     assert len(made(admitted, workload.QueueJob)) == 1, "its place in the queue is kept"
 
 
+def test_an_evicted_job_has_the_time_for_a_checkpoint_that_a_preempted_one_has(admitted: World) -> None:
+    admitted.job = make_job(runPolicy={"preemption": {"gracePeriodSeconds": 90}})
+    admitted.run().quota(EVICTED)
+    assert {action.grace for action in admitted.look() if isinstance(action, do.DeletePod)} == {90}
+
+
 def test_quota_is_not_given_back_while_a_pod_is_on_its_way_out(admitted: World) -> None:
     admitted.run().quota(EVICTED)
     for action in admitted.look():
