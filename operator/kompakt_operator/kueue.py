@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.contract import job_owner, worker_labels
+from kompakt_core.contract import expected_pods, job_owner, worker_labels
 from kompakt_core.contract.conditions import MESSAGE_LIMIT
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.job.model import TrainingJob
@@ -84,10 +84,20 @@ def workload(job: TrainingJob, queue: str, pods: Mapping[str, Object], priority:
             "priority": priority.value,
             **named,
             "podSets": [
-                {"name": role.name, "count": role.replicas, "template": {"spec": pods[role.name]["spec"]}} for role in job.roles
+                {"name": role.name, "count": role.replicas, "template": {"spec": _spec(pods[role.name])}} for role in job.roles
             ],
         },
     }
+
+
+def _spec(pod: Mapping[str, Any]) -> Object:
+    """What a pod's size and nodes depend on. Images are part of it: admission checks make PodTemplates of it, which need them."""
+    images = {one["name"]: one["image"] for one in (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ()))}
+    spec: Object = expected_pods.trimmed(pod)["spec"]
+    for name in ("containers", "initContainers"):
+        if name in spec:
+            spec[name] = [{**one, "image": images[one["name"]]} for one in spec[name]]
+    return spec
 
 
 def read_workload(raw: bytes) -> OwnedView[Workload] | None:
@@ -104,7 +114,7 @@ def workload_of(obj: Mapping[str, Any]) -> Workload:
         queue=str(spec.get("queueName", "")),
         state=_state(conditions),
         pod_sets={str(one.get("name")): _pod_set(one) for one in spec.get("podSets") or ()},
-        message=_message(spec, conditions),
+        message=_message(spec, conditions) or _checks(obj),
         finished=_holds(conditions, FINISHED),
         pods_ready=_holds(conditions, READY),
     )
@@ -188,6 +198,17 @@ def _message(spec: Mapping[str, Any], conditions: Mapping[str, Object]) -> str:
         if found.get("status") == wanted and found.get("message"):
             return str(found["message"])
     return ""
+
+
+def _checks(obj: Mapping[str, Any]) -> str:
+    """The first admission check that is not ready."""
+    checks = (obj.get("status") or {}).get("admissionChecks") or ()
+    words = (
+        f"admission check {one.get('name')} is {one.get('state')}: {one.get('message')}"
+        for one in checks
+        if one.get("state") != "Ready"
+    )
+    return next(words, "").removesuffix(": ")
 
 
 def _pod_set(one: Mapping[str, Any]) -> PodSet:

@@ -164,7 +164,7 @@ class Performer:
     async def _ask_for_quota(self, queue: str) -> None:
         """Raises NotMade or NameTaken where the pods could not be created now, or the Workload cannot."""
         attempt = read_status(self.current).attempt
-        pods = {role.name: expected_pods.trimmed(await self._tried(role, attempt)) for role in self._job.roles}
+        pods = {role.name: await self._tried(role, attempt) for role in self._job.roles}
         try:
             body = await self._workload.body(queue, pods)
         except NotFound as missing:

@@ -13,12 +13,14 @@ from kubernetes import client, config
 from kompakt_core import contract as c
 from tests.support.cluster import controllers, kueue, waits
 from tests.support.cluster.machines import MACHINES
+from tests.support.cluster.more_machines import more_machines
 from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.reading import await_reason
 from tests.support.examples import EXAMPLES
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import Pair, asking_headers, can_set_hostname
 from tools.kube.session import ClusterSession, eventually, stays
+from tools.kube.simulated import SimulatedMachine
 
 pytestmark = pytest.mark.usefixtures("watched")
 RECLAIM = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
@@ -30,6 +32,7 @@ ALL_GPUS = 24
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession]:
     """One with Kueue; our parts work with it."""
     with own_cluster(tmp_path_factory.mktemp("kueue"), MACHINES) as cluster:
+        kueue.define_provisioning(cluster)
         kueue.install(cluster, "batch/job")
         cluster.parts.install({**waits.LEASE, **waits.FACTOR_SETTINGS, "kueue.enabled": "true"})
         cluster.start(cluster.parts.simulated_plugins())
@@ -309,3 +312,55 @@ def test_the_example_is_taken_and_runs_a_job(cluster: ClusterSession) -> None:
         cluster.kubectl("delete", "--wait=false", *example)
         for team in ("team-a", "team-b"):
             cluster.kubectl("delete", "namespace", team, "--timeout=60s")
+
+
+SCALING = "autoscaling.x-k8s.io"
+CHECK = [
+    {
+        "kind": "ProvisioningRequestConfig",
+        "metadata": {"name": "atomic"},
+        "spec": {"provisioningClassName": f"best-effort-atomic-scale-up.{SCALING}", "managedResources": [c.RESOURCE]},
+    },
+    {
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "nodes"},
+        "spec": {
+            "controllerName": "kueue.x-k8s.io/provisioning-request",
+            "parameters": {"apiGroup": kueue.GROUP, "kind": "ProvisioningRequestConfig", "name": "atomic"},
+        },
+    },
+]
+
+
+@pytest.fixture
+def provisioned(cluster: ClusterSession, namespace: str) -> Iterator[str]:
+    """A queue that asks for nodes before it admits a job."""
+    made = yaml.safe_dump_all({"apiVersion": f"{kueue.GROUP}/{kueue.VERSION}", **one} for one in CHECK)
+    cluster.kubectl("apply", "-f", "-", stdin=made)
+    kueue.queue(cluster, namespace, 64, admissionChecks=["nodes"])
+    yield namespace
+    kueue.remove(cluster, namespace)
+    cluster.kubectl("delete", "--wait=false", "-f", "-", stdin=made)
+
+
+def test_a_job_for_which_nodes_are_missing_waits_until_they_are_provisioned(cluster: ClusterSession, provisioned: str) -> None:
+    """The test plays cluster-autoscaler: it adds a node and says so."""
+    job = submit(cluster, provisioned, "job", pods=4)
+    requests = SCALING, "v1", provisioned, "provisioningrequests"
+    found = eventually(lambda: cluster.custom.list_namespaced_custom_object(*requests)["items"], "Kueue asks for nodes")
+    ((request,), (pod_set,)) = found, found[0]["spec"]["podSets"]
+    template = cluster.core.read_namespaced_pod_template(pod_set["podTemplateRef"]["name"], provisioned).template
+    assert (pod_set["count"], template.spec.containers[0].resources.limits[c.RESOURCE]) == (4, "8")
+    eventually(
+        lambda: "admission check nodes is Pending" in await_reason(job, "WaitingForQuota", "Reconciling"), "the job says so"
+    )
+    assert job.pods() == []
+    with more_machines(cluster, [SimulatedMachine("new-0", "dgx1-v100", 8)]):
+        told = {"type": "Provisioned", "status": "True", "reason": "Provisioned", "message": "one node more"}
+        status = {"conditions": [{**told, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+        cluster.custom.patch_namespaced_custom_object_status(*requests, request["metadata"]["name"], {"status": status})
+        job.await_phase("Running")
+        notes = [pod.metadata.annotations for pod in job.pods()]
+        assert {note[f"{SCALING}/consume-provisioning-request"] for note in notes} == {request["metadata"]["name"]}
+        job.delete()
+        eventually(lambda: not job.pods(), "its pods are gone")

@@ -14,7 +14,7 @@ from tests.support.core.job_world import make_job
 from tests.support.operator.known import encoded
 
 Object = dict[str, Any]
-GPUS = {"name": "trainer", "resources": {"limits": {c.RESOURCE: "2"}, "requests": {c.RESOURCE: "2"}}}
+GPUS = {"name": "trainer", "image": "i", "resources": {"limits": {c.RESOURCE: "2"}, "requests": {c.RESOURCE: "2"}}}
 NOW = "2026-01-01T00:00:00Z"
 
 
@@ -48,6 +48,13 @@ NO_QUOTA = ("QuotaReserved", "False", "insufficient quota")
 def test_what_conditions_say(conditions: Any, state: WorkloadState, message: str) -> None:
     found = kueue.workload_of(workload(*conditions))
     assert (found.state, found.message, found.queue, found.pod_sets) == (state, message, "team-a", {"worker": PodSet(2, 2)})
+
+
+def test_an_admission_check_that_is_not_ready_is_named() -> None:
+    found = workload(RESERVED)
+    checks = [{"name": "a", "state": "Ready", "message": "yes"}, {"name": "nodes", "state": "Pending", "message": ""}]
+    found["status"]["admissionChecks"] = checks
+    assert kueue.workload_of(found).message == "admission check nodes is Pending"
 
 
 def test_one_that_somebody_made_inactive_says_so() -> None:
@@ -109,12 +116,15 @@ def test_pods_get_labels_and_tolerations_of_their_flavors_and_what_admission_che
 def test_a_workload_asks_for_one_pod_set_of_each_role_with_the_pods_priority() -> None:
     roles = [{"name": "ps", "replicas": 1, "gpusPerReplica": 0}, {"name": "worker", "replicas": 2, "gpusPerReplica": 2}]
     job = make_job(roles=roles)
-    pods = {"ps": {"spec": {"containers": [{"name": "trainer"}]}}, "worker": {"spec": {"containers": [GPUS]}}}
+    ps = {"spec": {"containers": [{"name": "trainer", "image": "i", "env": [{"name": "A", "value": "b"}]}]}}
+    pods = {"ps": ps, "worker": {"spec": {"containers": [GPUS], "initContainers": [{"name": "copy", "image": "r"}]}}}
     made = kueue.workload(job, "team-a", pods, kueue.WorkloadPriority(7, "high", "scheduling.k8s.io/priorityclass"))
     assert made["metadata"]["name"] == "trainingjob-j-u"
     assert made["metadata"]["ownerReferences"][0]["controller"]
     spec = made["spec"]
     assert (spec["priority"], spec["priorityClassName"], spec["queueName"]) == (7, "high", "team-a")
+    assert [one["template"]["spec"]["containers"] for one in spec["podSets"]] == [[{"name": "trainer", "image": "i"}], [GPUS]]
+    assert spec["podSets"][1]["template"]["spec"]["initContainers"] == [{"name": "copy", "image": "r"}]
     assert kueue.workload_of(made).pod_sets == {"ps": PodSet(1, 0), "worker": PodSet(2, 2)}
 
 
