@@ -133,8 +133,8 @@ def update_of(role: str, obj: Mapping[str, Any], flavors: Iterable[Mapping[str, 
     checks = (obj.get("status") or {}).get("admissionChecks") or ()
     told = [one for check in checks for one in check.get("podSetUpdates") or () if one.get("name") == role]
     return PodSetUpdate(
-        labels=_merged(one.get("labels") for one in told),
-        annotations=_merged(one.get("annotations") for one in told),
+        labels=_of_others(_merged(one.get("labels") for one in told)),
+        annotations=_of_others(_merged(one.get("annotations") for one in told)),
         node_selector=_merged([*(spec.get("nodeLabels") for spec in specs), *(one.get("nodeSelector") for one in told)]),
         tolerations=tuple(toleration for one in [*specs, *told] for toleration in one.get("tolerations") or ()),
     )
@@ -228,6 +228,11 @@ def _holds(conditions: Mapping[str, Object], type_: str) -> bool:
 
 def _merged(parts: Iterable[Mapping[str, str] | None]) -> dict[str, str]:
     return {key: value for part in parts for key, value in (part or {}).items()}
+
+
+def _of_others(named: Mapping[str, str]) -> dict[str, str]:
+    """What is told of kompakt's own names is nobody's to say but ours."""
+    return {key: value for key, value in named.items() if not key.startswith(f"{contract.GROUP}/")}
 
 
 def _given(name: str, value: Any) -> Object:

@@ -28,6 +28,7 @@ from kompakt_operator.queueing import WorkloadWriter
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
+OTHER_GPUS: Final = "the API server would give the pods another number of GPUs than the job asks for: which webhook changes them?"
 FIRST_BATCH: Final = 4  # pods made side by side; then twice as many, and so on: what refuses one refuses few more in vain
 
 
@@ -169,6 +170,8 @@ class Performer:
             body = await self._workload.body(queue, pods)
         except NotFound as missing:
             raise NotMade(422, "Invalid", f"label {kueue.PRIORITY_LABEL}: {missing.message}", kueue.KIND) from missing
+        if not workload.asks_for(self._job, kueue.workload_of(body)):  # it would be deleted again at once
+            raise NotMade(422, "Invalid", OTHER_GPUS, kueue.KIND, body["metadata"]["name"])
         path = kueue.workloads_path(self._job.namespace)
         await self._workload.move(await self._create(path, body), queue)
 

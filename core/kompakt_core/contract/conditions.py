@@ -85,7 +85,7 @@ class ConditionReason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     # operator -> users: Kueue has not admitted the job; the message is Kueue's
     WAITING_FOR_QUOTA = "WaitingForQuota"
-    # operator -> users: the job names a queue of Kueue, and chart value kueue.enabled is not set
+    # operator -> users: the job names a queue of Kueue, and chart value kueue.enabled is not set or Kueue is not there
     QUEUES_NOT_SERVED = "QueuesNotServed"
     # operator -> users: the runtime was not put into the workers
     INJECTION_SKIPPED = "InjectionSkipped"

@@ -22,6 +22,7 @@ from kompakt_core.job.places_first import CreationStep
 from kompakt_core.job.pods import Cause, WorkerPod
 from kompakt_core.job.status import JobStatus
 from kompakt_core.job.verdict import Outcome, Verdict, judge
+from kompakt_core.job.workload import Action as OfQueue
 from kompakt_core.job.workload import Queueing
 
 DISRUPTIONS_IN_A_ROW: Final = 20  # then the job is Stalled
@@ -94,18 +95,7 @@ class Wake:
     at: float
 
 
-Action = (
-    WriteStatus
-    | CreateService
-    | TryPod
-    | AskForPlaces
-    | CreatePod
-    | DeletePod
-    | DeleteService
-    | DeleteJob
-    | Wake
-    | workload.Action
-)
+Action = WriteStatus | CreateService | TryPod | AskForPlaces | CreatePod | DeletePod | DeleteService | DeleteJob | Wake | OfQueue
 
 
 def pod_name(job: str, role: str, index: int, attempt: int) -> str:

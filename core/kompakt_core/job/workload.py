@@ -106,7 +106,7 @@ def to_do(job: TrainingJob, queueing: Queueing | None) -> list[Action] | None:
         return []
     if found is None or (found.state is WorkloadState.PENDING and found.queue != queueing.queue):
         return [QueueJob(queueing.queue)]
-    if not _asks_for(job, found):
+    if not asks_for(job, found):
         return [DeleteWorkload()]
     if found.state is WorkloadState.EVICTED:
         return [ReleaseQuota()]
@@ -152,10 +152,10 @@ def suspended(queueing: Queueing | None, pods: Sequence[WorkerPod]) -> list[Acti
 
 def _admitted(job: TrainingJob, queueing: Queueing) -> bool:
     found = queueing.workload
-    return found is not None and found.state is WorkloadState.ADMITTED and _asks_for(job, found) and not queueing.unserved
+    return found is not None and found.state is WorkloadState.ADMITTED and asks_for(job, found) and not queueing.unserved
 
 
-def _asks_for(job: TrainingJob, found: Workload) -> bool:
+def asks_for(job: TrainingJob, found: Workload) -> bool:
     """Whether the Workload asks for what the job needs: others may write it too."""
     return dict(found.pod_sets) == {role.name: PodSet(role.replicas, role.gpus_per_replica) for role in job.roles}
 
@@ -163,6 +163,6 @@ def _asks_for(job: TrainingJob, found: Workload) -> bool:
 def _why_lost(job: TrainingJob, found: Workload | None) -> str:
     if found is None:
         return "the job's Workload was deleted"
-    if not _asks_for(job, found):
+    if not asks_for(job, found):
         return "the job's Workload does not ask for what the job needs"
     return found.message or "the job's Workload is not admitted any more"

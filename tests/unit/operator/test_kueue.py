@@ -96,7 +96,10 @@ def test_pods_get_labels_and_tolerations_of_their_flavors_and_what_admission_che
     found["status"]["admissionChecks"] = [
         {
             "name": "capacity",
-            "podSetUpdates": [{"name": "worker", "annotations": {"a": "b"}, "labels": {"l": "m"}}, {"name": "ps"}],
+            "podSetUpdates": [
+                {"name": "worker", "annotations": {"a": "b", c.ANN_GPUS: "GPU-1"}, "labels": {"l": "m", c.LABEL_GANG: "g"}},
+                {"name": "ps"},
+            ],
         }
     ]
     assert kueue.flavors_of(found) == {"worker": ("spot", "default")}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kompakt_client.errors import Rejected, rejection
+from kompakt_core.contract import RESOURCE
 from kompakt_operator.api import OperatorApi, jobs_path
 from kompakt_operator.events import EventAnnouncer
 from kompakt_operator.kueue import QUEUE_LABEL
@@ -104,3 +105,24 @@ async def test_a_workload_that_cannot_be_made_is_told_and_stays_told(code: int, 
     held = {c["type"]: c["reason"] for c in told[-1]["conditions"] if c["status"] == "True"}
     assert held["Stalled"] == reason
     assert told[1:] == told[1:2] * 3, "written once"
+
+
+class Changing(Refusing):
+    """As a webhook would that has pods ask for one GPU more."""
+
+    async def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        assert not path.endswith("/workloads"), "it would be deleted again at once"
+        if body["kind"] != "Pod":
+            return dict(body)
+        (container,) = body["spec"]["containers"]
+        more = {**container, "resources": {"limits": {RESOURCE: "2"}}}
+        return {**body, "spec": {**body["spec"], "containers": [more]}}
+
+
+async def test_a_workload_that_would_not_ask_for_what_the_job_needs_is_not_made() -> None:
+    queue, api = WorkQueue(), Changing(job(labels={QUEUE_LABEL: "team-a"}), "workloads", rejection(403, "Forbidden", ""))
+    observed = Observed(PlayedApi(), queue, with_kueue=True)
+    observed.kueue.set()
+    await Reconciler(api, observed, queue, Scraper(queue, 0), EventAnnouncer(api, "pod-a"), "runtime").reconcile(KEY)
+    (stalled,) = [c for c in api.obj["status"]["conditions"] if c["type"] == "Stalled"]
+    assert "which webhook changes them?" in stalled["message"]
