@@ -13,7 +13,6 @@ import pytest
 
 from kompakt_core import contract as c
 from tests.support.cluster import waits
-from tests.support.cluster.accounts import await_policies
 from tests.support.cluster.machines import MACHINES
 from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.replacing import second_pair
@@ -35,7 +34,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession
     """A cluster with our definitions, rights and policies, and nobody at work: what a test writes stays as it is."""
     with own_cluster(tmp_path_factory.mktemp("guarded"), MACHINES) as cluster:
         cluster.parts.install()
-        await_policies(cluster)
         yield cluster
 
 

@@ -7,8 +7,9 @@ import pytest
 from kubernetes.client import ApiException
 
 from kompakt_core import contract as c
-from tests.support.cluster.gangs import plain_pod
-from tools.kube.session import ClusterSession, KubectlFailed
+from tests.support.cluster.gangs import adds_a_gate, plain_pod
+from tools.kube.admission import MUTATING, POLICIES, VALIDATING, await_policies, plural
+from tools.kube.session import ClusterSession, KubectlFailed, eventually
 
 NAMESPACE = "default"
 
@@ -62,3 +63,23 @@ def test_nobody_else_writes_a_gang(guarded: ClusterSession) -> None:
     mallory = ("--as=mallory", "--as-group=system:masters", f"--namespace={NAMESPACE}")
     with pytest.raises(KubectlFailed, match="only kompakt's scheduler writes a Gang"):
         guarded.kubectl(*mallory, "create", "-f", "-", stdin=json.dumps(body))
+
+
+@pytest.mark.parametrize("kind", [VALIDATING, MUTATING])
+def test_a_policy_counts_as_soon_as_it_was_waited_for(guarded: ClusterSession, kind: str) -> None:
+    """Or tests would ask before the API server has read the last of the chart's policies, as they did."""
+    named, counts = {VALIDATING: ("kompakt-admission-pods", refuses), MUTATING: ("kompakt-admission-gangs", adds_a_gate)}[kind]
+    (policy,) = [one for one in guarded.parts.chart if (one["kind"], one["metadata"]["name"]) == (kind, named)]
+    guarded.kubectl("delete", kind, named)
+    eventually(lambda: not counts(guarded), "the policy out of force")
+    guarded.custom.create_cluster_custom_object(POLICIES, "v1", plural(kind), policy)
+    await_policies(guarded.parts.api, guarded.parts.chart, NAMESPACE)
+    assert counts(guarded)
+
+
+def refuses(cluster: ClusterSession) -> bool:
+    try:
+        cluster.core.create_namespaced_pod(NAMESPACE, plain_pod("p", label="Training"), dry_run="All")
+    except ApiException as error:
+        return "names a gang by lowercase letters" in error.body
+    return False

@@ -10,9 +10,10 @@ from kubernetes import client
 
 from kompakt_core import contract as c
 from tests.support.cluster import controllers, jobset, kueue
-from tests.support.cluster.gangs import GANG, plain_pod
+from tests.support.cluster.gangs import GANG, adds_a_gate, plain_pod
 from tests.support.cluster.replacing import killed_pair
 from tests.support.examples import EXAMPLES
+from tools.kube.admission import await_policies
 from tools.kube.parts import ROOT, Pair
 from tools.kube.session import ClusterSession, eventually, stays
 
@@ -234,11 +235,13 @@ def test_once_kompakt_is_gone_pods_that_waited_are_made_anew_without_it(
     policies = [one for one in kompakt.parts.chart if one["kind"].startswith("MutatingAdmissionPolicy")]
     kompakt.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(policies))
     try:
+        eventually(lambda: not adds_a_gate(kompakt), "pods get no gate any more")
         kompakt.kubectl(*deleting_what_waits(), f"--namespace={namespace}")
         pods = all_run(kompakt, namespace, 2)
         assert {pod.spec.scheduler_name for pod in pods} == {"default-scheduler"}
     finally:
         kompakt.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(policies))
+        await_policies(kompakt.parts.api, policies, "default")
 
 
 def deleting_what_waits() -> list[str]:

@@ -17,7 +17,7 @@ from tests.support.cluster.replacing import end_operator
 from tests.support.cluster.waits import LEASE
 from tests.support.rights import RIGHTS
 from tools.kube import simulated
-from tools.kube.admission import await_limits
+from tools.kube.admission import await_policies
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import NAMESPACE, RELEASE, ROOT, STAND_INS, can_set_hostname, render
@@ -75,7 +75,7 @@ def released(tmp_path_factory: pytest.TempPathFactory, older: Path) -> Iterator[
         helm(cluster, "install", RELEASE, str(older), "--create-namespace", "--wait", "--timeout=60s", *settings())
         cluster.parts.await_definitions()
         cluster.parts.chart = render(cluster.find, LEASE)
-        await_limits(cluster.parts.api, cluster.parts.chart, NAMESPACE)
+        await_policies(cluster.parts.api, cluster.parts.chart, NAMESPACE)
         cluster.start(cluster.parts.simulated_plugins())
         cluster.start_pair("scheduler-0")
         cluster.start(cluster.parts.operator())

@@ -94,7 +94,7 @@ STANDING: Final = (
     service("worker"),
     budget("worker"),
     training_job("over", suspend=True, runPolicy={"ttlSecondsAfterFinished": 60}),
-    topology("dgx-2"),
+    topology("dgx-2", ownerReferences=[]),  # nobody's: garbage collection ends what a Node owns that is not there
     lease("kompakt-operator"),
     lease("other"),
     {

@@ -26,7 +26,7 @@ from kompakt_core.contract import (
     TOKEN_HEADER,
     TOPOLOGY_PLURAL,
 )
-from tools.kube.admission import await_limits
+from tools.kube.admission import await_policies
 from tools.kube.components import Component, Find, answers
 from tools.kube.control_plane import ControlPlane, StartFailed
 from tools.kube.pki import token_kubeconfig
@@ -88,7 +88,7 @@ class Parts:
         rights = [document for document in self.chart if document["kind"] in RIGHTS]
         text = yaml.safe_dump_all([namespace, *rights])
         self.kubectl("apply", "--server-side", "-f", "-", stdin=text)
-        await_limits(self.api, self.chart, NAMESPACE)
+        await_policies(self.api, self.chart, NAMESPACE)
 
     def await_definitions(self, seconds: float = 30) -> None:
         """Wait until the API server serves our kinds. (`kubectl wait` fails on a definition that has no status yet.)"""

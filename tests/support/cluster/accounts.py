@@ -6,9 +6,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from kompakt_client.requests import JSON, JSON_PATCH, MERGE_PATCH
-from tests.support.rights import ACCOUNTS
 from tools.kube.parts import NAMESPACE, RELEASE
-from tools.kube.session import ClusterSession, eventually
+from tools.kube.session import ClusterSession
 
 NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 
@@ -50,14 +49,3 @@ def _decoded(data: bytes) -> dict[str, Any]:
         return dict(json.loads(data))
     except ValueError:
         return {"message": data.decode(errors="replace")}
-
-
-def await_policies(cluster: ClusterSession) -> None:
-    """A policy takes effect some moments after it was written."""
-    accounts = [Account(cluster, part) for part in ACCOUNTS]
-
-    def in_force() -> bool:
-        answers = [one.send("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "probe"}}) for one in accounts]
-        return {answer.code for answer in answers} == {403}
-
-    eventually(in_force, "the policies of all accounts in force")

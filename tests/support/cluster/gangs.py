@@ -3,6 +3,7 @@
 from typing import Any
 
 from kompakt_core import contract as c
+from tools.kube.session import ClusterSession
 
 GANG = "pre-training"
 
@@ -15,3 +16,8 @@ def plain_pod(name: str, *, size: str | int = 1, label: str = GANG, **annotation
         "metadata": {"name": name, "labels": {c.LABEL_GANG: label}, "annotations": notes},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
+
+
+def adds_a_gate(cluster: ClusterSession) -> bool:
+    """Whether the API server gives pods of gangs our gate now: written or deleted, a policy of that counts some moments later."""
+    return bool(cluster.core.create_namespaced_pod("default", plain_pod("p", size=2), dry_run="All").spec.scheduling_gates)
