@@ -101,9 +101,9 @@ def _spec(pod: Mapping[str, Any]) -> Object:
 
 
 def read_workload(raw: bytes) -> OwnedView[Workload] | None:
-    """None for a Workload of nobody's TrainingJob, for one that is going, and for one that somebody else made for the job."""
+    """None for a Workload of nobody's TrainingJob, and for one that somebody else made for the job."""
     obj = msgspec.json.decode(raw)
-    found = None if obj["metadata"].get("deletionTimestamp") else owned(obj, workload_of(obj))
+    found = owned(obj, workload_of(obj))
     return found if found is not None and obj["metadata"]["name"] == workload_name(found.job) else None
 
 
@@ -112,9 +112,9 @@ def workload_of(obj: Mapping[str, Any]) -> Workload:
     spec, conditions = obj.get("spec") or {}, _conditions(obj)
     return Workload(
         queue=str(spec.get("queueName", "")),
-        state=_state(conditions),
+        state=WorkloadState.DELETED if _is_deleted(obj) else _state(conditions),
         pod_sets={str(one.get("name")): _pod_set(one) for one in spec.get("podSets") or ()},
-        message=_message(spec, conditions) or _checks(obj),
+        message=_held(obj) if _is_deleted(obj) else _message(spec, conditions) or _checks(obj),
         finished=_holds(conditions, FINISHED),
         pods_ready=_holds(conditions, READY),
     )
@@ -187,6 +187,15 @@ def _state(conditions: Mapping[str, Object]) -> WorkloadState:
     if _holds(conditions, EVICTED):
         return WorkloadState.EVICTED if _holds(conditions, RESERVED) else WorkloadState.PENDING
     return WorkloadState.ADMITTED if _holds(conditions, ADMITTED) else WorkloadState.PENDING
+
+
+def _is_deleted(obj: Mapping[str, Any]) -> bool:
+    return bool((obj.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def _held(obj: Mapping[str, Any]) -> str:
+    """Who keeps a deleted Workload from being gone."""
+    return f"the job's Workload is deleted, and kept by its finalizers {', '.join(obj['metadata'].get('finalizers') or ())}"
 
 
 def _message(spec: Mapping[str, Any], conditions: Mapping[str, Object]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -101,10 +102,25 @@ def patch(job: JobManifest, body: str) -> None:
     job.cluster.kubectl("patch", "workload", name, f"--namespace={job.namespace}", "--type=merge", f"--patch={body}")
 
 
-def waits_for_quota(job: JobManifest) -> str:
-    """Kueue's words, once it has no pods and no quota."""
+def waits_for_quota(job: JobManifest, words: str = "") -> None:
+    """Until it has no pods and no quota, and says why in these words of Kueue's: it may say before that nobody answered yet."""
     eventually(lambda: not job.pods() and told(job).get("QuotaReserved") == "False", f"{job.name} waits for quota")
-    return await_reason(job, "WaitingForQuota", "Reconciling")
+    eventually(lambda: words in await_reason(job, "WaitingForQuota", "Reconciling").lower(), f"{job.name} says {words!r}")
+
+
+def rests(job: JobManifest) -> None:
+    """Nobody writes it any more: what has come to rest stays so."""
+
+    def written() -> tuple[list[Any], str]:
+        return job.pods(), job.read()["metadata"]["resourceVersion"]
+
+    def unchanged() -> bool:
+        before = written()
+        time.sleep(1)
+        return written() == before
+
+    eventually(unchanged, f"{job.name} comes to rest")
+    stays(written, rounds=6)
 
 
 def runs_again(job: JobManifest, attempt: int) -> None:
@@ -127,8 +143,8 @@ def test_a_job_without_quota_has_no_pods_and_one_with_quota_runs_where_its_flavo
     assert "gpus" in {toleration.key for toleration in spec.tolerations}
     kueue_hears(first, "PodsReady")
     second = submit(cluster, queue, "second")
-    assert "insufficient unused quota" in waits_for_quota(second)
-    stays(lambda: (second.pods(), second.read()["metadata"]["resourceVersion"]), rounds=6)
+    waits_for_quota(second, "insufficient unused quota")
+    rests(second)
     answer = explained(second, pair)
     assert (answer["state"], "insufficient unused quota" in answer["message"]) == ("WaitingForQuota", True)
     first.delete()
@@ -152,7 +168,7 @@ def test_borrowed_quota_is_taken_back_and_the_borrower_goes_on_later_in_its_old_
     made = workload(borrower)["metadata"]["uid"]
     lender = submit(cluster, other, "lender", pods=1)
     lender.await_phase("Running")
-    assert "preempt" in waits_for_quota(borrower).lower()
+    waits_for_quota(borrower, "preempt")
     assert borrower.status["lastRestart"]["reason"] == "QuotaLost"
     later = submit(cluster, namespace, "later", pods=2)
     waits_for_quota(later)
@@ -229,11 +245,25 @@ def test_a_workload_that_somebody_deletes_is_made_anew(cluster: ClusterSession, 
     assert job.status["lastRestart"]["message"] == "the job's Workload was deleted"
 
 
+def test_a_deleted_workload_that_somebody_keeps_is_told_and_made_anew_when_it_is_gone(
+    cluster: ClusterSession, queue: str
+) -> None:
+    job = submit(cluster, queue, "job")
+    job.await_phase("Running")
+    patch(job, '{"metadata": {"finalizers": ["example.com/audit"]}}')
+    cluster.kubectl("delete", "workload", workload(job)["metadata"]["name"], f"--namespace={queue}", "--wait=false")
+    eventually(lambda: not job.pods(), "its pods are gone")
+    eventually(lambda: "kept by its finalizers example.com/audit" in await_reason(job, "WaitingForQuota", "Reconciling"), "told")
+    rests(job)
+    patch(job, '{"metadata": {"finalizers": null}}')
+    runs_again(job, 2)
+
+
 def test_an_inactive_workload_stops_its_job_until_it_is_active_again(cluster: ClusterSession, queue: str) -> None:
     job = submit(cluster, queue, "job")
     job.await_phase("Running")
     patch(job, '{"spec": {"active": false}}')
-    eventually(lambda: "spec.active is false" in waits_for_quota(job), "the job says why")
+    waits_for_quota(job, "spec.active is false")
     patch(job, '{"spec": {"active": true}}')
     runs_again(job, 2)
 
@@ -253,7 +283,7 @@ def test_a_job_moves_to_the_queue_that_it_names_and_cannot_leave_its_quota(clust
     waiting = submit(cluster, queue, "waiting")
     waits_for_quota(waiting)
     waiting.patch({"metadata": {"labels": {kueue.QUEUE_LABEL: "nowhere"}}})
-    eventually(lambda: "LocalQueue nowhere doesn't exist" in waits_for_quota(waiting), "Kueue says what is wrong")
+    waits_for_quota(waiting, "localqueue nowhere doesn't exist")
     waiting.patch({"metadata": {"labels": {kueue.QUEUE_LABEL: kueue.QUEUE}}})
     eventually(lambda: workload(waiting)["spec"]["queueName"] == kueue.QUEUE, "back in its queue")
     waiting.patch({"metadata": {"labels": {kueue.QUEUE_LABEL: None}}})

@@ -7,7 +7,7 @@ planner is not asked. How a Workload is to be treated: Kueue v0.14, pkg/controll
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from kompakt_core.contract.conditions import ConditionReason, Type, condition
 from kompakt_core.job.model import TrainingJob
@@ -22,6 +22,7 @@ class WorkloadState(Enum):
     PENDING = auto()  # no quota, or not all admission checks are ready
     ADMITTED = auto()
     EVICTED = auto()  # it has quota, and is to give it back
+    DELETED = auto()  # it is gone as soon as nobody holds it by a finalizer
 
 
 class PodSet(NamedTuple):
@@ -104,6 +105,8 @@ def to_do(job: TrainingJob, queueing: Queueing | None) -> list[Action] | None:
     found = queueing.workload
     if queueing.unserved:
         return []
+    if found is not None and found.state is WorkloadState.DELETED:  # its name is not free yet
+        return []
     if found is None or (found.state is WorkloadState.PENDING and found.queue != queueing.queue):
         return [QueueJob(queueing.queue)]
     if not asks_for(job, found):
@@ -139,7 +142,7 @@ def running(queueing: Queueing | None, after: JobStatus) -> list[Action]:
 
 def finished(queueing: Queueing | None, status: JobStatus) -> list[Action]:
     """What Kueue is to hear of a job that is over."""
-    if queueing is None or queueing.workload is None or queueing.workload.finished:
+    if queueing is None or not _stands(queueing.workload) or queueing.workload.finished:
         return []
     well = status.conditions.get(Type.COMPLETE if status.holds(Type.COMPLETE) else Type.FAILED)
     return [FinishWorkload(status.holds(Type.COMPLETE), well.message if well is not None else "")]
@@ -147,7 +150,11 @@ def finished(queueing: Queueing | None, status: JobStatus) -> list[Action]:
 
 def suspended(queueing: Queueing | None, pods: Sequence[WorkerPod]) -> list[Action]:
     """A suspended job keeps its quota until its last pod is gone."""
-    return [DeleteWorkload()] if queueing is not None and queueing.workload is not None and not pods else []
+    return [DeleteWorkload()] if queueing is not None and _stands(queueing.workload) and not pods else []
+
+
+def _stands(found: Workload | None) -> TypeGuard[Workload]:
+    return found is not None and found.state is not WorkloadState.DELETED
 
 
 def _admitted(job: TrainingJob, queueing: Queueing) -> bool:
@@ -161,7 +168,7 @@ def asks_for(job: TrainingJob, found: Workload) -> bool:
 
 
 def _why_lost(job: TrainingJob, found: Workload | None) -> str:
-    if found is None:
+    if not _stands(found):
         return "the job's Workload was deleted"
     if not asks_for(job, found):
         return "the job's Workload does not ask for what the job needs"

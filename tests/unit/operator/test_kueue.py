@@ -133,12 +133,20 @@ def test_a_workload_asks_for_one_pod_set_of_each_role_with_the_pods_priority() -
 
 @pytest.mark.parametrize(
     ("meta", "seen"),
-    [({}, True), ({"name": "another"}, False), ({"deletionTimestamp": NOW}, False), ({"ownerReferences": []}, False)],
+    [({}, True), ({"name": "another"}, False), ({"ownerReferences": []}, False)],
 )
-def test_only_the_workload_that_the_operator_made_and_that_stays_counts(meta: Object, seen: bool) -> None:
+def test_only_the_workload_that_the_operator_made_counts(meta: Object, seen: bool) -> None:
     made = kueue.workload(make_job(), "team-a", {"worker": {"spec": {"containers": [GPUS]}}}, kueue.WorkloadPriority(0))
     made["metadata"] |= {"uid": "w", "resourceVersion": "1", **meta}
     assert (kueue.read_workload(encoded(made)) is not None) == seen
+
+
+def test_a_deleted_workload_names_who_keeps_it() -> None:
+    found = workload(RESERVED, ADMITTED)
+    found["metadata"] = {"deletionTimestamp": NOW, "finalizers": ["example.com/audit", "example.com/cost"]}
+    read = kueue.workload_of(found)
+    assert read.state is WorkloadState.DELETED
+    assert read.message.endswith("finalizers example.com/audit, example.com/cost")
 
 
 @given(st.text(max_size=300), st.text(max_size=12))

@@ -10,7 +10,8 @@ from kompakt_core.job import workload
 from kompakt_core.job.workload import PodSet, Queueing, WorkloadState
 from tests.support.core.job_world import World, make_job
 
-ADMITTED, PENDING, EVICTED = WorkloadState.ADMITTED, WorkloadState.PENDING, WorkloadState.EVICTED
+ADMITTED, PENDING = WorkloadState.ADMITTED, WorkloadState.PENDING
+EVICTED, DELETED = WorkloadState.EVICTED, WorkloadState.DELETED
 
 
 @pytest.fixture(params=[0.0, 30.0], ids=["pods first", "places first"])
@@ -112,6 +113,28 @@ def test_a_suspended_job_leaves_the_queue_when_its_pods_are_gone_and_comes_back_
     assert made(admitted, workload.DeleteWorkload) == admitted.history[-1:]
     admitted.suspend(False)
     assert (admitted.workload.state, admitted.pods) == (PENDING, {})
+
+
+def test_a_deleted_workload_that_somebody_keeps_ends_the_attempt_and_the_job_says_who(admitted: World) -> None:
+    admitted.run().quota(DELETED, "kept by example.com/audit").settle()
+    assert (admitted.status.attempt, admitted.pods) == (2, {})
+    assert admitted.stored["lastRestart"]["message"] == "the job's Workload was deleted"
+    assert admitted.status.conditions[Type.RECONCILING].message == "queue team-a: kept by example.com/audit"
+    assert len(made(admitted, workload.QueueJob)) == 1, "its name is not free"
+    admitted.queueing = Queueing("team-a")
+    admitted.settle()
+    assert (admitted.workload.state, len(made(admitted, workload.QueueJob))) == (PENDING, 2)
+
+
+def test_a_deleted_workload_is_not_deleted_once_more(admitted: World) -> None:
+    admitted.run().quota(DELETED).suspend()
+    assert (admitted.pods, made(admitted, workload.DeleteWorkload)) == ({}, [])
+
+
+def test_a_deleted_workload_does_not_hear_that_its_job_is_over(admitted: World) -> None:
+    admitted.run().change_all(phase="Succeeded")
+    admitted.quota(DELETED).settle()
+    assert (admitted.status.phase, made(admitted, workload.FinishWorkload)) == ("Succeeded", [])
 
 
 def test_a_workload_that_somebody_deleted_ends_the_attempt_and_is_made_anew(admitted: World) -> None:
