@@ -21,6 +21,7 @@ from kompakt_device_plugin.advertisement import Advertisement, NodeReading, adve
 from kompakt_device_plugin.allocations import Allocations
 from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, PluginApi
 from kompakt_device_plugin.cdi import CdiNames
+from kompakt_device_plugin.claimed_devices import ClaimedDevice, gpus_by_device
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.event_recorder import EventRecorder
@@ -30,6 +31,7 @@ from kompakt_device_plugin.isolation import Isolation
 from kompakt_device_plugin.journal import Journal
 from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.objects import Objects
+from kompakt_device_plugin.podresources import NO_DEVICES
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import warm
 from kompakt_device_plugin.reconcile import holders
@@ -175,7 +177,7 @@ class Agent:
             return
         live = self._topologies.get(self._name)
         handed, pods = self._journal.entries, self._pods.all()  # in this order: what is handed over later is not judged yet
-        taken = self._allocations.look(live, pods, handed)
+        taken = self._allocations.look(live, pods, handed, self._claimed())
         self._say(seen)
         if seen.report is None:
             return
@@ -188,6 +190,10 @@ class Agent:
             self._publish(seen.offered)
         if self._resource.ours:  # on pods of others nothing is written
             self._corrector.correct(taken, pods, report)
+
+    def _claimed(self) -> Mapping[ClaimedDevice, GpuUuid]:
+        """Where we hand out the node's GPUs, another driver's are a conflict, and its pods are none of ours to correct."""
+        return NO_DEVICES if self._resource.ours else gpus_by_device(self._slices.all())
 
     def _withdraw(self) -> Advertisement | None:
         """Takes back what is not to be offered any more. Waits for nobody: a GPU may break while API server or kubelet hang."""

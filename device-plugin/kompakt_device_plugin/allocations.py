@@ -1,18 +1,19 @@
 """Reads what kubelet, journal, pods and processes say of the node's GPUs, and does what follows (holding.py)."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from kompakt_client.requests import Object
 from kompakt_core import contract
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
+from kompakt_device_plugin.claimed_devices import ClaimedDevice
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.holding import Held, NodeHolding, NodeWitnesses, next_holding, suspects
 from kompakt_device_plugin.journal import Journal, JournalEntry
 from kompakt_device_plugin.orphaned_allocations import Alive
-from kompakt_device_plugin.podresources import PodResources
+from kompakt_device_plugin.podresources import NO_DEVICES, PodResources
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.reconcile import PodKey, held_in
 from kompakt_device_plugin.rivals import unserved
@@ -59,14 +60,19 @@ class Allocations:
         self._flaws: tuple[str, ...] = ()  # of the report before ours, as logged
 
     def look(
-        self, live: Object | None, pods: tuple[NodePod, ...], handed: tuple[JournalEntry, ...]
+        self,
+        live: Object | None,
+        pods: tuple[NodePod, ...],
+        handed: tuple[JournalEntry, ...],
+        claimed: Mapping[ClaimedDevice, GpuUuid] = NO_DEVICES,
     ) -> dict[PodKey, frozenset[GpuUuid]]:
         """The GPUs of each pod that has some; `held` adds those of pods that kubelet does not list yet, or any more.
 
-        `live` is the node's GPUTopology; `handed` was read before `pods`. Raises grpc.RpcError where kubelet does not answer.
+        `live` is the node's GPUTopology; `handed` was read before `pods`; `claimed`: GPUs that pods may have by claims. Raises
+        grpc.RpcError where kubelet does not answer.
         """
         before = self._reported(live) if self.held is None else self.held
-        seen = self._read(pods, handed)
+        seen = self._read(pods, handed, claimed)
         unknown = suspects(before, seen)
         found = next_holding(before, seen, self._still_running.seen(unknown) if unknown else ())
         served = (*handed, *self._journal.entries)  # what was handed over since may be listed already
@@ -82,9 +88,11 @@ class Allocations:
         namespace, pod = min(self.unserved)
         return f"{resource} too (pod {namespace}/{pod} has GPUs that kompakt did not hand out)"
 
-    def _read(self, pods: tuple[NodePod, ...], handed: tuple[JournalEntry, ...]) -> NodeWitnesses:
+    def _read(
+        self, pods: tuple[NodePod, ...], handed: tuple[JournalEntry, ...], claimed: Mapping[ClaimedDevice, GpuUuid]
+    ) -> NodeWitnesses:
         gone, young = tuple(one.pod for one in self._pods.gone()), self._still_running.young()
-        listed = self._resources.taken()
+        listed = self._resources.taken(claimed)
         return NodeWitnesses(listed, handed, self._journal.in_vain, pods, gone, young)
 
     def _take(self, found: NodeHolding) -> None:

@@ -77,7 +77,7 @@ def problem_of(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
     """Why nothing can be decided about this node's GPUs, or None."""
     if topology is None or topology.graph is None:
         return Reason.NO_TOPOLOGY
-    if topology.node_uid != node.uid or topology.healthy != node.gpus:
+    if topology.node_uid != node.uid or (topology.counted and topology.healthy != node.gpus):
         return Reason.STALE_TOPOLOGY
     if not topology.holders_known:
         return Reason.UNREADABLE_HOLDER  # any GPU may be the one that is held: rather none than one twice

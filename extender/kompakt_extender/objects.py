@@ -150,9 +150,10 @@ class NodeObject(msgspec.Struct):
 
 
 class TopologyStatus(msgspec.Struct):
-    """`held` as it stands: contract.gpu_holders reads it."""
+    """As it stands: contract.gpu_holders and contract.conditions read it."""
 
     held: Any = None
+    conditions: Any = None
 
 
 class Topology(msgspec.Struct):

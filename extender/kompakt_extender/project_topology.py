@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kompakt_core.contract import gpu_holders
+from kompakt_core.contract.conditions import ConditionReason, TopologyType, read_conditions
 from kompakt_core.contract.gpu_holders import HolderReport
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, PodUid
@@ -26,17 +27,23 @@ def held_gpus(holders: HolderReport) -> tuple[tuple[GpuUuid, PodUid], ...]:
     return tuple((one.uuid, one.pod_uid) for one in holders.held)
 
 
+def is_counted(topology: Topology) -> bool:
+    """Not where the node's agent says that others hand out the GPUs."""
+    found = read_conditions(topology.status.conditions).get(TopologyType.CONFLICT)
+    return found is None or found.reason != ConditionReason.REPORT_ONLY
+
+
 def topology_view(topology: Topology, holders: HolderReport) -> TopologyView:
     """The projection of a GPUTopology."""
-    held, raw = held_gpus(holders), bytes(topology.spec)
+    held, raw, counted = held_gpus(holders), bytes(topology.spec), is_counted(topology)
     name = node_name(topology.metadata.name)
     try:
         spec = msgspec.json.decode(raw, type=dict[str, Any])
         graph = graph_from_spec(spec)
     except (InvalidInput, msgspec.DecodeError) as error:
-        return TopologyView(name, "", None, str(error), 0, held, holders.complete)
+        return TopologyView(name, "", None, str(error), 0, held, holders.complete, counted)
     healthy = sum(gpu.health == "Healthy" for gpu in graph.gpus)
-    return TopologyView(name, str(spec.get("nodeUID", "")), graph, "", healthy, held, holders.complete)
+    return TopologyView(name, str(spec.get("nodeUID", "")), graph, "", healthy, held, holders.complete, counted)
 
 
 class TopologyReader:
@@ -57,7 +64,8 @@ class TopologyReader:
         fingerprint = hashlib.blake2b(bytes(topology.spec)).digest()
         seen, view = self._known.get(topology.metadata.name, (b"", None))
         if view is not None and seen == fingerprint:
-            return msgspec.structs.replace(view, held=held_gpus(holders), holders_known=holders.complete)
+            held, counted = held_gpus(holders), is_counted(topology)
+            return msgspec.structs.replace(view, held=held, holders_known=holders.complete, counted=counted)
         view = self._shared(topology_view(topology, holders))
         self._known[topology.metadata.name] = (fingerprint, view)
         return view

@@ -127,7 +127,8 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
 class TopologyView(msgspec.Struct, frozen=True, gc=False):
     """A GPUTopology. `graph` is None where its spec cannot be read; `problem` then says why. `held`: (uuid, pod uid).
 
-    `holders_known`: whether `held` is all that is held; not where an entry of it names no GPU.
+    `holders_known`: whether `held` is all that is held; not where an entry of it names no GPU. `counted`: whether the node offers
+    its healthy GPUs, one each; not where others hand them out, who may divide them, or give them by claims.
     """
 
     name: NodeName
@@ -137,6 +138,7 @@ class TopologyView(msgspec.Struct, frozen=True, gc=False):
     healthy: int
     held: tuple[tuple[GpuUuid, PodUid], ...]
     holders_known: bool = True
+    counted: bool = True
 
 
 class ExpectedRole(msgspec.Struct, frozen=True, gc=False):

@@ -10,6 +10,7 @@ import pytest
 
 from kompakt_core.contract import ANN_GPUS, SCHEDULER_NAME
 from tests.support.node.commands import kompakt_command
+from tests.support.node.dra_driver import CLASS, DRIVER, claim, claiming_pod, dra_driver
 from tests.support.node.jobs import Jobs, await_phase, pods_of, sleeping
 from tests.support.node.nvidias_plugin import RESOURCE, SOCKET, NvidiasPlugin
 from tools.kube import cgroups, install, node, scatter, stack
@@ -129,6 +130,14 @@ def environment(world, name):
     return dict(line.partition("=")[::2] for line in lines if "=" in line)
 
 
+def free_of(world, one):
+    """The node's free GPUs, as explained."""
+    done = kompakt_command(world, "explain", "nodes", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    (found,) = [node["free"] for node in json.loads(done.stdout)["items"] if node["name"] == one.name]
+    return found
+
+
 def test_a_node_moves_over_and_back_with_pods_running(moving: Moving, jobs: Jobs) -> None:
     world, theirs = moving.world, moving.theirs()
     await_state(lambda: moving.conflict().endswith(RESOURCE), "kompakt leaves the node to the other plugin", 30)
@@ -198,12 +207,7 @@ def test_beside_the_other_plugin_kompakt_reports_and_explains_and_nothing_else(m
     (deployment,) = world.kubectl.items("deployments", where)
     assert [one["name"] for one in deployment["spec"]["template"]["spec"]["containers"]] == ["extender"]
 
-    def nodes():
-        done = kompakt_command(world, "explain", "nodes", "-o", "json")
-        assert done.returncode == 0, done.stderr
-        return {one["name"]: one for one in json.loads(done.stdout)["items"]}
-
-    await_state(lambda: len(nodes()[moving.node.name]["free"]) == scatter.GPUS - 2, "explain knows who has what", 30)
+    await_state(lambda: len(free_of(world, moving.node)) == scatter.GPUS - 2, "explain knows who has what", 30)
     done = kompakt_command(world, "what-if", "--gpus", "4", "--pattern", "ring", "-o", "json")
     assert done.returncode == 0, done.stderr
     offers = {one["node"]: one for one in json.loads(done.stdout)["offers"]}
@@ -214,3 +218,22 @@ def test_beside_the_other_plugin_kompakt_reports_and_explains_and_nothing_else(m
     assert 0 < told["value"] <= told["ideal"]
     checked = kompakt_command(world, "doctor", "cluster")
     assert checked.returncode == 0, checked.stdout
+
+
+def test_gpus_that_a_driver_hands_out_by_claims_are_reported_and_explained(moving: Moving) -> None:
+    """The node has no device plugin: it offers no GPU by number, and its GPUs are seen all the same."""
+    world, given = moving.world, {moving.gpus[2], moving.gpus[5]}
+    install.helm_install(world.cluster, world.images, {"allocation": "Report", "devicePlugin.resourceName": RESOURCE})
+    pod = claiming_pod("claims", world.images.names["pause"], sleeping(600))
+    with dra_driver(world, moving.node, {"gpu-2": moving.gpus[2], "gpu-5": moving.gpus[5]}):
+        world.kubectl.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": [CLASS, claim("claims", 2), pod]}))
+        await_state(lambda: moving.held().get("claims") == given, "the claim's GPUs are reported", 60)
+        assert (moving.conflict(), moving.topology()["status"]["free"]) == ("", scatter.GPUS - 2)
+        await_state(lambda: len(free_of(world, moving.node)) == scatter.GPUS - 2, "explain knows who has what", 30)
+        done = kompakt_command(world, "what-if", "--gpus", "4", "--pattern", "ring", "-o", "json")
+        assert done.returncode == 0, done.stderr
+        (offer,) = [one for one in json.loads(done.stdout)["offers"] if one["node"] == moving.node.name]
+        assert not {2, 5} & set(offer["gpus"])
+        world.kubectl("delete", "pod", "claims", "--timeout=60s")
+        await_state(lambda: not moving.held(), "they are free again", 30)
+        world.kubectl("delete", "resourceclaim/claims", f"deviceclass/{DRIVER}", "--timeout=60s")

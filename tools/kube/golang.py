@@ -46,7 +46,8 @@ def linker_flags(module: str) -> str:
 def folder(module: str) -> Path:
     """Where the programs of a module are kept: a name that changes with version, hashes and flags."""
     pinned = module_folder(module)
-    key = content_key([linker_flags(module)], [pinned / "go.mod", pinned / "go.sum"], MODULES)
+    own = sorted(pinned.glob("main.go"))  # of a program that is ours
+    key = content_key([linker_flags(module)], [pinned / "go.mod", pinned / "go.sum", *own], MODULES)
     return cache_root() / "bin" / f"{module}-{pinned_version(module)}-{key}"
 
 

@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
         self.folder, self.resource = folder, contract.RESOURCE
         self.requests: list[Any] = []
         self.held: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.claimed: dict[tuple[str, str], tuple[tuple[str, str, str], ...]] = {}  # driver, pool and name of devices
         self.refuse: str | None = None
         self.patience: list[float] = []  # seconds that whoever registers waits for an answer
         self.asked: list[None] = []
@@ -89,7 +90,15 @@ class FakeKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServic
             )
             for (namespace, name), gpus in self.held.items()
         ]
+        pods += [self._by_claim(*pod, devices) for pod, devices in self.claimed.items()]
         return pr.ListPodResourcesResponse(pod_resources=[*pods, pr.PodResources(namespace="kube-system", name="dns")])
+
+    @staticmethod
+    def _by_claim(namespace: str, name: str, devices: Iterable[tuple[str, str, str]]) -> Any:
+        found = [pr.ClaimResource(driver_name=driver, pool_name=pool, device_name=device) for driver, pool, device in devices]
+        claims = [pr.DynamicResource(claim_name="gpus", claim_namespace=namespace, claim_resources=found)]
+        container = pr.ContainerResources(name="c", dynamic_resources=claims)
+        return pr.PodResources(namespace=namespace, name=name, containers=[container])
 
 
 class Aborted(grpc.RpcError):  # type: ignore[misc]  # grpc has no types

@@ -8,6 +8,7 @@ to a pod it forgets the pods that have ended or that the API server does not kno
 import shutil
 import tempfile
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kompakt_core import contract
 from kompakt_core.contract import gpu_holders
+from kompakt_core.ids import GpuUuid
 from kompakt_core.topology.describe import read_description
 from kompakt_device_plugin.allocations import STARTING_SECONDS, Allocations, StillRunning
+from kompakt_device_plugin.claimed_devices import ClaimedDevice
+from kompakt_device_plugin.podresources import NO_DEVICES
 from kompakt_device_plugin.pods import NodePods, read_pod
 from kompakt_device_plugin.reconcile import holders
 from tests.support.device_plugin.api import pod_object
@@ -67,7 +71,7 @@ class Node(RuleBasedStateMachine):
         self.call = Calls(Direct(parts.servicer(lambda: parts.pods.add(self.api.values()), alive=still)))
         self.look()
 
-    def taken(self) -> dict[Key, frozenset[str]]:
+    def taken(self, claimed: Mapping[ClaimedDevice, GpuUuid] = NO_DEVICES) -> dict[Key, frozenset[str]]:
         """As kubelet's list."""
         return {} if self.silent else {key: gpus for key, gpus in self.given.items() if gpus}
 

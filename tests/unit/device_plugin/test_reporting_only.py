@@ -3,10 +3,12 @@
 import pytest
 
 from kompakt_core import contract
+from kompakt_device_plugin.api import SLICES
 from kompakt_device_plugin.gpu_resource import Allocation, GpuResource
 from tests.support.device_plugin.api import pod_object
 
 THEIRS = "nvidia.com/gpu"
+DRIVER = "gpu.nvidia.com"
 
 
 @pytest.fixture
@@ -45,6 +47,22 @@ def test_nothing_is_offered_and_nothing_is_written_on_pods_or_into_kubelets_fold
     written = reporting.api.objects["/api/v1/namespaces/default/pods/a"]["metadata"].get("annotations") or {}
     assert contract.ANN_GPUS not in written
     assert not reporting.events()
+
+
+def test_gpus_that_pods_have_by_claims_are_held(reporting, gpus, until):
+    """Whole ones, and one of which a pod has a part; a device of another driver is no GPU."""
+    devices = [("gpu-0", {"uuid": {"string": gpus[0]}}), ("gpu-1-mig", {"parentUUID": {"string": gpus[1]}})]
+    published = [{"name": name, "attributes": attributes} for name, attributes in devices]
+    spec = {"driver": DRIVER, "nodeName": "node-1", "pool": {"name": "node-1"}, "devices": published}
+    reporting.api.put(f"{SLICES}/slice-a", {"metadata": {"name": "slice-a"}, "spec": spec})
+    for name, device in (("whole", "gpu-0"), ("part", "gpu-1-mig")):
+        reporting.api.put(f"/api/v1/namespaces/default/pods/{name}", pod_object(name, 0))
+        reporting.kubelet.claimed["default", name] = ((DRIVER, "node-1", device), ("nic.example.com", "node-1", device))
+    until(lambda: reporting.held() == {gpus[0]: "whole", gpus[1]: "part"})
+    until(lambda: reporting.topology()["status"]["free"] == 6)
+    assert reporting.conditions()["Conflict"] == "False"
+    del reporting.kubelet.claimed["default", "part"]
+    until(lambda: reporting.held() == {gpus[0]: "whole"})
 
 
 def test_two_may_report_while_one_is_replaced(reporting, plugin_with, until):

@@ -126,6 +126,20 @@ def test_when_nothing_can_be_decided_about_a_node(happens: Callable[[World], Any
     assert state(leader).problem is problem
 
 
+@pytest.mark.parametrize("offered", [0, 7, 32])
+def test_where_others_hand_out_the_gpus_their_number_says_nothing(offered: int, leader: Leader) -> None:
+    """By claims a node offers none, and divided ones are more."""
+    leader.world.put("nodes", "n0", node("n0", gpus=offered))
+    assert state(leader).problem is Reason.STALE_TOPOLOGY
+    reported = leader.world.topologies["n0"]
+    reported["status"]["conditions"] = [{"type": "Conflict", "status": "False", "reason": "ReportOnly"}]
+    leader.world.put("topologies", "n0", reported)
+    assert state(leader).problem is None
+    reported["status"]["conditions"] = [{"type": "Conflict", "status": "False", "reason": "NoOtherPlugin"}]
+    leader.world.put("topologies", "n0", reported)
+    assert state(leader).problem is Reason.STALE_TOPOLOGY
+
+
 @pytest.mark.parametrize(
     ("entry", "held", "reason"),
     [
