@@ -2,11 +2,14 @@
 
 import argparse
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kompakt_core import contract
+from kompakt_core.contract.gpu_claim import ClaimedDevices
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.model import MAX_WAIT_SECONDS
 from kompakt_core.placement.model import Level
@@ -14,6 +17,9 @@ from kompakt_core.policy.levels import parse_factors
 from kompakt_core.policy.model import Timers
 from kompakt_extender.consolidation import DEFAULT, POLICIES
 from kompakt_extender.kube_scheduler import PORT
+
+_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +46,23 @@ class Settings:
     plain_metrics: bool
     resource: str
     explain_only: bool
+    device_class: str
+    dra_driver: str
+    device_key: str
+
+    @property
+    def devices(self) -> ClaimedDevices | None:
+        """Whose devices pods get by ResourceClaims; None where a device plugin hands GPUs out."""
+        return ClaimedDevices(self.device_class, self.dra_driver, self.device_key) if self.device_class else None
 
 
 def parse(arguments: Sequence[str]) -> Settings:
     """Read the command line; exits with a sentence on a wrong one."""
-    return Settings(**vars(parser().parse_args(arguments)))
+    made = parser()
+    found = Settings(**vars(made.parse_args(arguments)))
+    if bool(found.device_class) != bool(found.dra_driver):
+        made.error("--device-class and --dra-driver belong together: a class of devices, and the driver that publishes them")
+    return found
 
 
 def parser() -> argparse.ArgumentParser:
@@ -85,11 +103,30 @@ def parser() -> argparse.ArgumentParser:
         metavar="true|false",
         help="whether this process explains and decides nothing: no kube-scheduler is beside it (default: false)",
     )
+    _add_claims(made)
     made.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
     made.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
     _add_waiting(made)
     made.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return made
+
+
+def _add_claims(made: argparse.ArgumentParser) -> None:
+    """Whose devices pods get by ResourceClaims: the chart's values `resourceClaims`."""
+    made.add_argument(
+        "--device-class",
+        default="",
+        type=_domain,
+        help="DeviceClass of the GPUs that pods get by ResourceClaims; this process then holds the Lease itself, beside no "
+        "kube-scheduler (default: pods get their GPUs by a device plugin)",
+    )
+    made.add_argument("--dra-driver", default="", type=_domain, help="name of the driver that publishes these GPUs")
+    made.add_argument(
+        "--device-key",
+        default="uuid",
+        type=_identifier,
+        help="attribute by which that driver publishes a GPU's UUID (default: %(default)s)",
+    )
 
 
 def _add_waiting(made: argparse.ArgumentParser) -> None:
@@ -148,6 +185,18 @@ def _true(text: str) -> bool:
     if text not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r}: right would be true or false")
     return text == "true"
+
+
+def _domain(text: str) -> str:
+    if text and (len(text) > 253 or not _DOMAIN.fullmatch(text)):
+        raise argparse.ArgumentTypeError(f"{text!r}: right would be a name such as gpu.nvidia.com")
+    return text
+
+
+def _identifier(text: str) -> str:
+    if not _IDENTIFIER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: right would be the name of an attribute such as uuid, without a domain")
+    return text
 
 
 def _port(text: str) -> int:

@@ -246,13 +246,18 @@ def annotations_of(seat: SeatRecord, plan: PlanRecord, pod: PodView) -> dict[str
 
 def release_patch(pod: PodView, notes: dict[str, str]) -> list[dict[str, Any]]:
     """The JSON patch that removes the gate and writes the plan; it fails where the pod is another one or has no such gate."""
-    patch: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": pod.uid}]
-    if pod.gated:
-        patch += [
-            {"op": "test", "path": _GATE_PATH, "value": {"name": contract.GATE}},
-            {"op": "remove", "path": _GATE_PATH},
-        ]
+    gate: list[dict[str, Any]] = [
+        {"op": "test", "path": _GATE_PATH, "value": {"name": contract.GATE}},
+        {"op": "remove", "path": _GATE_PATH},
+    ]
+    same, *written = annotation_patch(pod, notes)
+    return [same, *(gate if pod.gated else ()), *written]
+
+
+def annotation_patch(pod: PodView, notes: dict[str, str]) -> list[dict[str, Any]]:
+    """The JSON patch that writes annotations; it fails where the pod is another one."""
+    same = {"op": "test", "path": "/metadata/uid", "value": pod.uid}
     if not pod.annotated:
-        return [*patch, {"op": "add", "path": "/metadata/annotations", "value": notes}]
+        return [same, {"op": "add", "path": "/metadata/annotations", "value": notes}]
     escaped = ((key.replace("~", "~0").replace("/", "~1"), value) for key, value in notes.items())
-    return [*patch, *({"op": "add", "path": f"/metadata/annotations/{key}", "value": value} for key, value in escaped)]
+    return [same, *({"op": "add", "path": f"/metadata/annotations/{key}", "value": value} for key, value in escaped)]

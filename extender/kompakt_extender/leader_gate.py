@@ -13,6 +13,7 @@ from kompakt_client.backoff import Backoff
 from kompakt_client.lease import LeaseObserver
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
+from kompakt_core.contract.gpu_claim import ClaimedDevices
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import Level, NodeState, Rejection
 from kompakt_extender.cluster import Resource, Watcher
@@ -47,9 +48,11 @@ class LeaderGate:
         levels: Mapping[Level, str],
         policy: ClusterPolicy = DEFAULT,
         resource: str = contract.RESOURCE,
+        devices: ClaimedDevices | None = None,
     ) -> None:
-        """`resource`: by which name GPUs are offered and asked for."""
+        """`resource`: by which name GPUs are offered and asked for. `devices`: which pods get by ResourceClaims instead."""
         self._api = api
+        self._devices = devices
         self._resource = resource
         self._namespace = namespace
         self._identity = identity
@@ -138,6 +141,7 @@ class LeaderGate:
             weights=self._weights,
             left=self._restored,
             resource=self._resource,
+            devices=self._devices,
         )
 
     def _turned(self, active: bool) -> tuple[int, str]:

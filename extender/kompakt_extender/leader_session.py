@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from kompakt_client import memory
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
+from kompakt_core.contract.gpu_claim import ClaimedDevices
 from kompakt_core.placement.model import Level, Rejection
 from kompakt_extender.answers import Answers
 from kompakt_extender.binder import Binder
@@ -34,6 +35,7 @@ from kompakt_extender.project_job import read_job
 from kompakt_extender.project_topology import TopologyReader
 from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.release_writer import ReleaseWriter
+from kompakt_extender.resource_claims import ResourceClaims
 from kompakt_extender.retries import Retries
 from kompakt_extender.unreadable_pods import read_pod_or_holding
 from kompakt_extender.wire import BindingArgs, ExtenderArgs
@@ -60,16 +62,18 @@ class LeaderSession:
         weights: Weights | None = None,
         left: Callable[[str], None] | None = None,
         resource: str = contract.RESOURCE,
+        devices: ClaimedDevices | None = None,
     ) -> None:
         """`left` is told why nothing known here can be trusted any more, should it come to that. `resource`: by which name GPUs
-        are offered and asked for.
+        are offered and asked for. `devices`: which pods get by ResourceClaims instead.
         """
         self._metrics, self._left = metrics, left
         self.ledger, self.jobs = GpuLedger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs, weights, resource)
         writer = Writer(api, may_write)
         self.retries = Retries(self.answers, self.ledger, writer, utc_now, may_write=may_write)
-        releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod), resource=resource)
+        claims = None if devices is None else ResourceClaims(writer, devices)
+        releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod), resource=resource, resource_claims=claims)
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy, may_decide=may_write)
         decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics, weights)
         self.queries = Queries(self.ledger, self.jobs, decisions, utc_now, weights, resource)

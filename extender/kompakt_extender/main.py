@@ -15,9 +15,10 @@ from fastapi import FastAPI
 
 from kompakt_client import memory
 from kompakt_client.reviews import Reviews
-from kompakt_client.transport import connect
+from kompakt_client.transport import ApiClient, connect
 from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
+from kompakt_extender import own_lease
 from kompakt_extender.command_line import Settings, parse
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.explain.access import AccessGuard
@@ -103,14 +104,32 @@ async def serve(settings: Settings) -> None:
         settings.bare_pods,
     )
     api = connect(settings.kubeconfig, "kompakt-extender")
-    gate = LeaderGate(api, settings.namespace, settings.identity, metrics, levels, policy, settings.resource)
+    gate = LeaderGate(api, settings.namespace, settings.identity, metrics, levels, policy, settings.resource, settings.devices)
     guard = AccessGuard(Reviews(api), plain_metrics=settings.plain_metrics)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WRITERS, thread_name_prefix="write"))
+    if settings.devices is not None:
+        await _plan(settings, api, gate, health_app(gate, metrics, guard))
+        return
     beside = SchedulerProbe(settings.scheduler_port, unverified())
     verbs, health = server(verbs_app(gate, metrics)), server(health_app(gate, metrics, guard, beside))
     sockets = [listen("127.0.0.1", settings.verbs_port), listen(settings.health_address, settings.health_port)]
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WRITERS, thread_name_prefix="write"))
     _LOG.info("verbs on 127.0.0.1:%d, health on %s:%d", settings.verbs_port, settings.health_address, settings.health_port)
     await _until_told(list(zip((verbs, health), sockets, strict=True)), gate.run())
+
+
+async def _plan(settings: Settings, api: ApiClient, gate: LeaderGate, health: FastAPI) -> None:
+    """Plan for the cluster's own scheduler, which asks nobody, until told."""
+    listening = listen(settings.health_address, settings.health_port)
+    _LOG.info("plans ResourceClaims of class %s; health on %s:%d", settings.device_class, *listening.getsockname()[:2])
+    held = own_lease.hold(api, settings.namespace, settings.identity)
+    await _until_told([(server(health), listening)], _both(gate.run(), held))
+
+
+async def _both(*works: Coroutine[object, object, None]) -> None:
+    """Until one of them ends, or raises."""
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(work)
 
 
 async def _until_told(servers: list[tuple[VerbServer, socket.socket]], work: Coroutine[object, object, None]) -> None:

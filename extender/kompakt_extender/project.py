@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.contract import INPUT_ANNOTATIONS, gang_member, job_owner, timestamps
+from kompakt_core.contract import INPUT_ANNOTATIONS, gang_member, gpu_claim, job_owner, timestamps
 from kompakt_core.contract.gang_member import GangMember
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName, PodUid
@@ -18,7 +18,7 @@ from kompakt_extender.objects import Container, Meta, NodeObject, Pod, PodSpec, 
 from kompakt_extender.quantities import count, millis, whole
 from kompakt_extender.views import NOTHING, NodeView, PodView, gang_uid
 
-ANNOTATIONS: Final = tuple(sorted(contract.INPUT_ANNOTATIONS | contract.OUTPUT_ANNOTATIONS))
+ANNOTATIONS: Final = tuple(sorted(contract.INPUT_ANNOTATIONS | contract.OWN_ANNOTATIONS))
 MOST_GATES: Final = 8
 _POD = msgspec.json.Decoder(Pod)
 _NODE = msgspec.json.Decoder(NodeObject)
@@ -50,7 +50,7 @@ def _bare(pod: Pod) -> PodView:
         node=node_name(spec.node_name) if spec.node_name else None,
         phase=pod.status.phase,
         deleting=meta.deletion_timestamp is not None,
-        ours=spec.scheduler_name == contract.SCHEDULER_NAME,
+        ours=spec.scheduler_name == contract.SCHEDULER_NAME or gpu_claim.is_asked(meta.annotations or NOTHING),
         cpu_millis=cpu,
         memory_bytes=memory,
         priority=spec.priority or 0,
@@ -165,6 +165,14 @@ def _own(texts: Mapping[str, str] | None, keys: Collection[str]) -> Mapping[str,
 
 
 def _gpus(pod: Pod, resource: str) -> tuple[int, str]:
+    try:
+        by_claim = gpu_claim.size(pod.metadata.annotations or NOTHING)
+    except InvalidInput as error:
+        return 1, str(error)
+    return _gpus_by_resource(pod, resource) if by_claim is None else (by_claim, "")
+
+
+def _gpus_by_resource(pod: Pod, resource: str) -> tuple[int, str]:
     try:
         amounts = [_gpu_request(c, resource) for c in pod.spec.containers or ()]
         early = [_gpu_request(c, resource) for c in pod.spec.init_containers or ()]

@@ -6,26 +6,32 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from kompakt_client.lease import WRITE_SECONDS
 from kompakt_client.requests import APPLY, JSON_PATCH, Answer
 from kompakt_core import contract
-from kompakt_core.contract import scheduling_record
+from kompakt_core.contract import bound_gpus, scheduling_record
+from kompakt_core.contract.bound_gpus import BoundGpus
+from kompakt_core.contract.plan_record import SeatRecord
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.errors import InvalidInput, TryLater
+from kompakt_core.ids import MegabytesPerSecond
 from kompakt_extender import record as records
-from kompakt_extender.gangs import annotations_of, release_patch
+from kompakt_extender.gangs import annotation_patch, annotations_of, release_patch
 from kompakt_extender.objects import JobObject, Pod
 from kompakt_extender.pod_events import PodEvents
 from kompakt_extender.project import pod_view
+from kompakt_extender.resource_claims import ResourceClaims
 from kompakt_extender.views import JobView, PodView
 from kompakt_extender.writer import NotSent, Pause, Sender
 
 _LOG = logging.getLogger(__name__)
 LONGEST_PAUSE = 5.0  # seconds
+CLAIM_PAUSE = 1.0  # seconds until ResourceClaims that could not be written are tried again
 TRIED_SECONDS = 60.0  # a write that has no good answer for so long is not sent again
 # An API server ends a request after a minute (--request-timeout of kube-apiserver): a write sent before that arrives no more.
 LATE_SECONDS = 60.0 + WRITE_SECONDS
@@ -61,9 +67,13 @@ class ReleaseWriter:
         pause: Pause = asyncio.sleep,
         steady: Callable[[], float] = time.monotonic,
         resource: str = contract.RESOURCE,
+        resource_claims: ResourceClaims | None = None,
     ) -> None:
-        """`steady` counts seconds by a clock that nobody sets. `resource`: by which name pods ask for GPUs."""
+        """`steady` counts seconds by a clock that nobody sets. `resource`: by which name pods ask for GPUs. `resource_claims`:
+        where pods get their GPUs by these.
+        """
         self._resource = resource
+        self._resource_claims = resource_claims
         self._writer = writer
         self._steady = steady
         self._events = PodEvents(writer)
@@ -132,14 +142,41 @@ class ReleaseWriter:
             if self._steady() >= until:
                 return None
 
-    async def release(self, record: Record, pods: Sequence[PodView]) -> None:
-        """Remove gates and write the plan on these pods; whatever fails is seen in the next round."""
+    async def release(self, record: Record, pods: Sequence[PodView]) -> str:
+        """Remove gates and write the plan on these pods; whatever fails is seen in the next round.
+
+        Where they get their GPUs by ResourceClaims these are written first, those of all pods before any gate goes. Why one could
+        not be; empty where nothing was in the way.
+        """
         if record.plan is None:
-            return
+            return ""
         plan = record.plan
-        places = {seat.uid: seat for seat in plan.pods}
-        jobs = ((pod, annotations_of(places[pod.uid], plan, pod)) for pod in pods if pod.uid in places)
-        await asyncio.gather(*(self._patch(pod, notes) for pod, notes in jobs))
+        seats = {seat.uid: seat for seat in plan.pods}
+        places = [(pod, seats[pod.uid]) for pod in pods if pod.uid in seats]
+        if words := await self._claim(places):
+            return words
+        found = ((pod, release_patch(pod, annotations_of(seat, plan, pod))) for pod, seat in places)
+        await asyncio.gather(*(self._patch(pod, patch, "release") for pod, patch in found))
+        return ""
+
+    async def _claim(self, places: Sequence[tuple[PodView, SeatRecord]]) -> str:
+        if self._resource_claims is None:
+            return ""
+        words = await self._resource_claims.write([(pod, seat.gpus) for pod, seat in places if pod.by_claim])
+        if words:
+            _LOG.warning("%s/%s and its gang: %s", places[0][0].namespace, places[0][0].name, words)
+            await self._pause(CLAIM_PAUSE)
+        return words
+
+    async def take_back(self, pods: Sequence[PodView]) -> None:
+        """What was written for these pods beside the plan, which is withdrawn."""
+        if self._resource_claims is not None:
+            await self._resource_claims.take_back(pods)
+
+    async def note(self, places: Sequence[tuple[PodView, SeatRecord]]) -> None:
+        """Write on pods that another scheduler has bound which GPUs they have: those of their claims."""
+        found = ((pod, BoundGpus(seat.gpus, seat.indices, MegabytesPerSecond(seat.value))) for pod, seat in places)
+        await asyncio.gather(*(self._patch(pod, annotation_patch(pod, bound_gpus.encode(gpus)), "GPUs") for pod, gpus in found))
 
     async def evict(self, pod: PodView) -> Eviction:
         """Have this very pod end, if its PodDisruptionBudgets let it."""
@@ -164,18 +201,19 @@ class ReleaseWriter:
         """Its owner, by an Event."""
         await self._events.evicted(pod, request, now.timestamp())
 
-    async def _patch(self, pod: PodView, notes: dict[str, str]) -> None:
+    async def _patch(self, pod: PodView, patch: list[dict[str, Any]], what: str) -> None:
+        """`what` is written, for the log."""
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         try:
-            answer = await self._writer.send("PATCH", path, body=release_patch(pod, notes), content_type=JSON_PATCH)
+            answer = await self._writer.send("PATCH", path, body=patch, content_type=JSON_PATCH)
         except TryLater as error:
-            _LOG.warning("release of %s/%s: %s", pod.namespace, pod.name, error)
+            _LOG.warning("%s of %s/%s: %s", what, pod.namespace, pod.name, error)
             await self._pause(min(error.seconds, LONGEST_PAUSE))
             return
         if answer.ok:
             self._seen(pod_view(msgspec.json.decode(answer.body, type=Pod), self._resource))
         else:
-            _LOG.warning("release of %s/%s refused: %s", pod.namespace, pod.name, answer.message)
+            _LOG.warning("%s of %s/%s refused: %s", what, pod.namespace, pod.name, answer.message)
             await self._pause(0.2)  # the watch will show why; do not ask again at once
 
 

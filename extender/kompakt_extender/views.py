@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.contract import bound_gpus, planned_seat, worker_labels
+from kompakt_core.contract import bound_gpus, gpu_claim, planned_seat, worker_labels
 from kompakt_core.contract.gang_member import GangMember
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.job.limited import DEFAULT_GRACE_SECONDS, JobDemand
@@ -55,7 +55,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     deleting: bool = False
     started: bool = False  # a container ran at least once
-    ours: bool = False  # schedulerName is kompakt-scheduler
+    ours: bool = False  # schedulerName is kompakt-scheduler, or the planner writes its ResourceClaim
     gates: tuple[str, ...] = ()
     gpus: int = 0
     problem: str = ""
@@ -105,8 +105,23 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def written_gpus(self) -> tuple[GpuUuid, ...]:
-        """Which GPUs were written on it when it was bound, in pattern order."""
-        return bound_gpus.uuids(self.annotations)
+        """Which GPUs were written on it when it was bound, in pattern order.
+
+        Of a pod with a ResourceClaim of ours that nothing is written on yet those of its plan: no scheduler could give it others.
+        """
+        written = bound_gpus.uuids(self.annotations)
+        return written if written or not self.unnoted else self.planned_gpus
+
+    @property
+    def by_claim(self) -> bool:
+        """Its GPUs come by a ResourceClaim that the planner writes."""
+        return bool(self.gpus) and gpu_claim.is_asked(self.annotations)
+
+    @property
+    def unnoted(self) -> bool:
+        """Bound with a ResourceClaim of ours, and its GPUs do not stand on it yet."""
+        bound = self.node is not None and self.node == self.planned_node
+        return bound and self.by_claim and not bound_gpus.uuids(self.annotations)
 
 
 class NodeView(msgspec.Struct, frozen=True, gc=False):

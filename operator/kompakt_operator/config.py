@@ -26,6 +26,7 @@ class OperatorConfig:
     `planner_patience`: how many seconds a job without pods waits for the planner's first answer; 0: pods are created at once.
     `watch_patience`: how many seconds a watch may take to show what the API server has. `runtime_pull_secrets`: names.
     `resource`: by which name workers ask for GPUs. `kueue`: jobs that name a queue wait for Kueue's admission.
+    `claims_scheduler`: the scheduler of workers that get their GPUs by ResourceClaims; "": by a device plugin.
     """
 
     runtime_image: str
@@ -43,6 +44,7 @@ class OperatorConfig:
     runtime_pull_secrets: tuple[str, ...] = ()
     resource: str = contract.RESOURCE
     kueue: bool = False
+    claims_scheduler: str = ""
 
 
 def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> OperatorConfig:
@@ -74,6 +76,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
             raise InvalidInput(f"--{flag.replace('_', '-')}: true or false; got {getattr(given, flag)!r}")
     if given.resource not in contract.RESOURCES:
         raise InvalidInput(f"--resource: one of {', '.join(contract.RESOURCES)}; got {given.resource!r}")
+    if given.claims_scheduler and not OBJECT_NAME.fullmatch(given.claims_scheduler):
+        raise InvalidInput(f"--claims-scheduler: {given.claims_scheduler!r} is no scheduler's name")
     if given.log_level not in LEVELS:
         raise InvalidInput(f"--log-level: one of {', '.join(LEVELS)}; got {given.log_level!r}")
     return OperatorConfig(
@@ -92,6 +96,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         runtime_pull_secrets=secrets,
         resource=given.resource,
         kueue=given.kueue == "true",
+        claims_scheduler=given.claims_scheduler,
     )
 
 
@@ -119,6 +124,11 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "seconds until the pods of a job are created though the planner has not said anything of it; 0: they are created at once",
     )
     flag("--resource", contract.RESOURCE, "by which name workers ask for GPUs: the one that the device plugin registers")
+    flag(
+        "--claims-scheduler",
+        "",
+        "name of the scheduler that serves ResourceClaims: workers get their GPUs by these; default: by a device plugin",
+    )
     flag("--kueue", "false", "whether jobs with the label kueue.x-k8s.io/queue-name wait until Kueue has admitted them")
     flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")

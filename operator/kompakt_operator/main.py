@@ -112,8 +112,9 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
         await _listed_in_time(observed, config)
         pulse.listed = True
         scraper, announcer = Scraper(queue, config.progress_seconds), EventAnnouncer(api, config.identity)
-        told = config.runtime_image, config.keep_nodes, config.runtime_pull_secrets, config.planner_patience, config.resource
-        reconciler = Reconciler(api, observed, queue, scraper, announcer, *told)
+        told = config.runtime_image, config.keep_nodes, config.runtime_pull_secrets, config.planner_patience
+        asked = config.resource, config.claims_scheduler
+        reconciler = Reconciler(api, observed, queue, scraper, announcer, *told, *asked)
         workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
         registry = watching.registry_for(config, observed, reconciler.notice)
         resync = watching.resync(api, config, observed, reconciler.notice)

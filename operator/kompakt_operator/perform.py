@@ -69,9 +69,12 @@ class Performer:
         pull_secrets: Sequence[str] = (),
         resource: str = contract.RESOURCE,
         queued: bool = False,
+        claims_scheduler: str = "",
     ) -> None:
-        """`resource`: by which name workers ask for GPUs. `queued`: whether the job's pods need an admission by Kueue."""
-        self._resource, self._queued = resource, queued
+        """`resource`: by which name workers ask for GPUs. `queued`: whether the job's pods need an admission by Kueue.
+        `claims_scheduler`: as for render.pod.
+        """
+        self._resource, self._queued, self._claims_scheduler = resource, queued, claims_scheduler
         self._updates: dict[str, PodSetUpdate] = {}  # by role
         self._api, self._image, self._job, self._keeps_node = api, image, job, keeps_node
         self._pull_secrets, self._secrets_of = pull_secrets, dict[str, References]()  # by role
@@ -240,5 +243,6 @@ class Performer:
             gradients=gradients,
             pull_secrets=self._secrets_of.get(role.name, ()),
             resource=self._resource,
+            claims_scheduler=self._claims_scheduler,
         )
         return kueue.admitted(made, self._updates[role.name]) if role.name in self._updates else made

@@ -58,9 +58,12 @@ class Reconciler:
         pull_secrets: Sequence[str] = (),
         planner_patience: float = 0.0,
         resource: str = contract.RESOURCE,
+        claims_scheduler: str = "",
     ) -> None:
-        """`planner_patience`: see core's places_first. `resource`: by which name workers ask for GPUs."""
-        self._resource = resource
+        """`planner_patience`: see core's places_first. `resource`: by which name workers ask for GPUs. `claims_scheduler`: as for
+        render.pod.
+        """
+        self._resource, self._claims_scheduler = resource, claims_scheduler
         self._api, self._observed, self._queue, self._scraper, self._image = api, observed, queue, scraper, image
         self._announcer, self._keeps_node, self._pull_secrets = announcer, keeps_node, pull_secrets
         self._planner_patience = planner_patience
@@ -121,7 +124,8 @@ class Reconciler:
         status = self._status(key, obj)
         queueing = self._queueing(obj, job)
         queued = queueing is not None and not queueing.unserved
-        performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets, self._resource, queued)
+        asked = self._resource, queued, self._claims_scheduler
+        performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets, *asked)
         problem, skipped = _template_problem(job)
         wanted = await self._decided(job, status, skipped, queueing)
         try:

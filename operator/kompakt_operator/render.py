@@ -2,10 +2,11 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from kompakt_core import contract
-from kompakt_core.contract import job_owner, worker_labels
+from kompakt_core.contract import gpu_claim, job_owner, worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
 from kompakt_core.errors import InvalidInput
@@ -86,19 +87,22 @@ def pod(
     gradients: ActivationGradients | None = None,
     pull_secrets: Sequence[Mapping[str, Any]] = (),
     resource: str = contract.RESOURCE,
+    claims_scheduler: str = "",
 ) -> Object:
     """One worker, gated. `index` counts within the role; `image` holds the runtime.
 
     `keeps_node`: autoscalers are told to leave its node alone, unless the template tells them otherwise. `batch`: what it is
     told where batches are raised; `gradients`: what of gradients of activations. `pull_secrets`: all that a pod with the runtime
-    names, if any. `resource`: by which name it asks for GPUs.
+    names, if any. `resource`: by which name it asks for GPUs. `claims_scheduler`: the scheduler that serves ResourceClaims, where
+    it gets its GPUs by one; "": a device plugin hands them out.
     """
     spec = copy.deepcopy(dict(role.template["spec"]))
     hooked = has_runtime(job, role)
     port = hooked and injection.serves(job, role)
     shared = environment.common(job, attempt, batch)
     runtime = injection.environment(job, port=port, batch=batch, gradients=gradients) if hooked else []
-    containers = [_with_gpus(container, role, resource) for container in spec["containers"]]
+    asks = _with_claim if claims_scheduler else partial(_with_gpus, resource=resource)
+    containers = [asks(container, role) for container in spec["containers"]]
     spec["containers"] = [_container(job, role, container, shared, runtime, port) for container in containers]
     spec["initContainers"] = [_helper(container, shared) for container in spec.get("initContainers") or ()]
     if hooked:
@@ -107,7 +111,7 @@ def pod(
         spec |= {"imagePullSecrets": list(pull_secrets)} if pull_secrets else {}
     _share_memory(job, role, spec)
     spec |= {
-        "schedulerName": contract.SCHEDULER_NAME,
+        "schedulerName": claims_scheduler or contract.SCHEDULER_NAME,
         "restartPolicy": "Never",
         "hostname": environment.worker_name(job, role, index),
         "subdomain": service_name(job.name, attempt),
@@ -117,6 +121,9 @@ def pod(
     if job.priority_class_name:
         spec["priorityClassName"] = job.priority_class_name
     metadata = _metadata(job, role, index, attempt)
+    if claims_scheduler:
+        metadata["annotations"] |= gpu_claim.encode_size(role.gpus_per_replica)
+        spec["resourceClaims"] = [*(spec.get("resourceClaims") or ()), *_claims(role, metadata["name"])]
     if keeps_node:
         metadata["annotations"] = KEEPS_ITS_NODE | metadata["annotations"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -141,7 +148,7 @@ def _tolerations(spec: Object) -> list[Object]:
 def _metadata(job: TrainingJob, role: Role, index: int, attempt: int) -> Object:
     given = role.template.get("metadata") or {}
     own_labels, notes = dict(given.get("labels") or {}), dict(given.get("annotations") or {})
-    notes = {key: text for key, text in notes.items() if key not in contract.OUTPUT_ANNOTATIONS}
+    notes = {key: text for key, text in notes.items() if key not in contract.OWN_ANNOTATIONS}
     return {
         "name": pod_name(job.name, role.name, index, attempt),
         "namespace": job.namespace,
@@ -187,6 +194,19 @@ def _with_gpus(container: Object, role: Role, resource: str) -> Object:
     for part in ("limits", "requests"):
         resources[part] = {**(resources.get(part) or {}), resource: str(role.gpus_per_replica)}
     return {**container, "resources": resources}
+
+
+def _with_claim(container: Object, role: Role) -> Object:
+    """The same by the pod's ResourceClaim."""
+    if not role.gpus_per_replica or container["name"] != _gpu_container(role)["name"]:
+        return container
+    resources = dict(container.get("resources") or {})
+    return {**container, "resources": {**resources, "claims": [*(resources.get("claims") or ()), {"name": gpu_claim.NAME}]}}
+
+
+def _claims(role: Role, pod_name: str) -> list[Object]:
+    """The planner writes the claim of that name when the pod has its place."""
+    return [{"name": gpu_claim.NAME, "resourceClaimName": pod_name}] if role.gpus_per_replica else []
 
 
 def _helper(container: Object, shared: Variables) -> Object:

@@ -371,39 +371,3 @@ def test_a_cluster_without_mutating_policies_is_told_what_to_set() -> None:
     assert done.returncode
     assert "this cluster has v1.35.1. With admission.setSchedulerName=false" in done.stderr
     assert templated(NAMED, "admission.setSchedulerName=false", version="v1.35.1").returncode == 0
-
-
-REPORT = ('allocation="Report"', NAMED)
-
-
-def test_where_kompakt_only_reports_nothing_is_installed_that_offers_places_or_changes() -> None:
-    found = objects(*REPORT)
-    workloads = of_kind(found, "Deployment", "DaemonSet", "Job")
-    assert workloads.keys() == {"kompakt-scheduler", "kompakt-device-plugin"}
-    (explainer,) = workloads["kompakt-scheduler"]["spec"]["template"]["spec"]["containers"]
-    assert (explainer["name"], "--explain-only=true" in explainer["args"]) == ("extender", True)
-    plugin = workloads["kompakt-device-plugin"]["spec"]["template"]["spec"]
-    assert "--allocation=report" in plugin["containers"][0]["args"]
-    writable = [mount["mountPath"] for mount in plugin["containers"][0]["volumeMounts"] if not mount.get("readOnly")]
-    assert (writable, "hostPID" in plugin) == (["/tmp"], False)
-    assert of_kind(found, *MUTATING) == {}
-    guarded = {name.removeprefix("kompakt-admission-") for name in of_kind(found, "ValidatingAdmissionPolicy")}
-    assert guarded == {"objects", "scheduler", "device-plugin"}, "no policy speaks of anybody's pods"
-
-
-def test_where_kompakt_only_reports_its_accounts_write_reports_alone() -> None:
-    rules = [
-        rule
-        for (kind, name), one in objects(*REPORT).items()
-        if kind in ("ClusterRole", "Role")
-        for rule in one["rules"]
-        if name in ("kompakt-scheduler", "kompakt-device-plugin")
-    ]
-    writes = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
-    writes -= {(resource, verb) for resource, verb in writes if verb in ("get", "list", "watch")}
-    reports = {("gputopologies", "create"), ("gputopologies", "patch"), ("gputopologies/status", "patch")}
-    assert writes == reports | {("events", "create"), ("events", "patch")}
-
-
-def test_who_only_reports_has_to_be_told_what_others_hand_out() -> None:
-    assert "needs devicePlugin.resourceName=nvidia.com/gpu" in refusal('allocation="Report"')

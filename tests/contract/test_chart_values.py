@@ -187,6 +187,10 @@ def test_a_change_of_the_schedulers_configuration_restarts_its_pods() -> None:
 # What a leaf of values.yaml is changed to, where adding to it or turning it round makes no sense; and what must be set beside.
 SAMPLES: dict[str, Any] = {
     "allocation": "Report",
+    "resourceClaims.deviceClass": "gpu.example.com",
+    "resourceClaims.driver": "gpu.example.com",
+    "resourceClaims.key": "id",
+    "resourceClaims.scheduler": "gpu-scheduler",
     "image.registry": "mirror",
     "image.tag": "9",
     "image.digests": {"operator": DIGEST},
@@ -229,6 +233,7 @@ SAMPLES: dict[str, Any] = {
     "admission.writers": ["ann"],
 }
 BESIDE = {
+    **{f"resourceClaims.{name}": ('allocation="ResourceClaims"',) for name in ("deviceClass", "driver", "key", "scheduler")},
     "allocation": ('devicePlugin.resourceName="nvidia.com/gpu"',),
     "admission.setSchedulerName": ('devicePlugin.resourceName="nvidia.com/gpu"',),
     "admission.enabled": ("admission.iKnowWhatThisOpens=true",),

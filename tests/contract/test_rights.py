@@ -32,11 +32,21 @@ def granted(found: Objects, account: str) -> list[tuple[str, str, str, tuple[str
     )
 
 
+def told(account: str, allocation: str) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """What the rows give with that value."""
+    rows = [row for row in RIGHTS[account] if "from" not in row and allocation in row.get("allocation", (allocation,))]
+    return sorted((row["group"], row["resource"], verb, tuple(row.get("names", ()))) for row in rows for verb in row["verbs"])
+
+
 @pytest.mark.parametrize("account", ACCOUNTS)
 def test_roles_give_what_the_rows_say_and_no_more(found: Objects, account: str) -> None:
-    rows = [row for row in RIGHTS[account] if "from" not in row]
-    told = sorted((row["group"], row["resource"], verb, tuple(row.get("names", ()))) for row in rows for verb in row["verbs"])
-    assert granted(found, account) == told != []
+    assert granted(found, account) == told(account, "DevicePlugin") != []
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_so_they_do_where_gpus_come_by_claims(account: str) -> None:
+    given = granted(objects("crds.keep=false", 'allocation="ResourceClaims"'), account)
+    assert given == [one for one in told(account, "ResourceClaims") if one[0] != "kueue.x-k8s.io"] != []
 
 
 def test_rows_for_kueue_give_nothing_without_it() -> None:

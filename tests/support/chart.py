@@ -13,6 +13,7 @@ from tools.kube import binaries
 CHART = Path(__file__).resolve().parents[2] / "charts" / "kompakt"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 KUEUE = "kueue.x-k8s.io/v1beta1/Workload"
+CLAIMS = "resource.k8s.io/v1/ResourceClaim"
 Object = dict[str, Any]
 Objects = dict[tuple[str, str], Object]
 WORKLOADS = {
@@ -26,7 +27,7 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(binaries.find("helm")), *arguments], capture_output=True, text=True, check=False)
 
 
-def templated(*settings: str, version: str = "v1.37.1", apis: str = KUEUE) -> subprocess.CompletedProcess[str]:
+def templated(*settings: str, version: str = "v1.37.1", apis: str = f"{KUEUE},{CLAIMS}") -> subprocess.CompletedProcess[str]:
     """`apis`: what the cluster serves beside Kubernetes' own kinds."""
     told = (f"--set-json={setting}" for setting in settings)
     return helm(

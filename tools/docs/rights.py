@@ -46,7 +46,7 @@ def _which(row: Mapping[str, Any]) -> str:
     place = {"release": "in kompakt's own namespace", "jobs": "where it looks after jobs"}.get(row.get("where", ""), "")
     given = f"by the ClusterRole `{row['from']}`" if "from" in row else ""
     names = f"called {', '.join(row['names'])}" if "names" in row and not row.get("only") else ""
-    reporting = f"with `allocation: {row['allocation']}`" if "allocation" in row else ""
+    reporting = "with " + " or ".join(f"`allocation: {one}`" for one in row["allocation"]) if "allocation" in row else ""
     queued = "with `kueue.enabled`" if row.get("kueue") else ""
     everywhere = "in namespaces of the system too" if row.get("systemNamespaces") else ""
     return "; ".join(

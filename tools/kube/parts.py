@@ -52,7 +52,8 @@ STAND_INS = {
     "monitoring.readers[0].namespace": NAMESPACE,
 }
 RUNTIME_IMAGE = "localhost/kompakt-runtime:simulated"
-KUEUE = "kueue.x-k8s.io/v1beta1/Workload"  # which some tests install later
+# What `helm template` is told that the cluster serves: Kueue is installed later by some tests, claims every cluster here has.
+APIS = "kueue.x-k8s.io/v1beta1/Workload,resource.k8s.io/v1/ResourceClaim"
 TOKEN_SECONDS = 24 * 3600
 
 
@@ -128,17 +129,7 @@ class Parts:
         config = self.plane.folder / f"{identity}.yaml"
         config.write_text(yaml.safe_dump(scheduler_config(self.chart, kubeconfig, verbs)))
         pair = Pair(identity, f"{identity}-kube-scheduler", f"{identity}-extender", health)
-        extender = restarted(
-            str(BIN / "kompakt-extender"),
-            f"--kubeconfig={kubeconfig}",
-            f"--namespace={NAMESPACE}",
-            f"--identity={identity}",
-            f"--verbs-port={verbs}",
-            f"--health-port={health}",
-            "--health-address=127.0.0.1",
-            f"--scheduler-port={secure}",
-            *extender_settings(self.chart),
-        )
+        extender = self._extender(identity, kubeconfig, health, f"--verbs-port={verbs}", f"--scheduler-port={secure}")
         scheduler = restarted(
             *(() if identity == socket.gethostname() else with_hostname(identity)),
             str(self.find("kube-scheduler")),
@@ -152,6 +143,25 @@ class Parts:
             pair,
             Component(pair.extender, extender, lambda: answers(f"http://127.0.0.1:{health}/healthz")),
             Component(pair.scheduler, scheduler, lambda: answers(f"https://127.0.0.1:{secure}/livez")),
+        )
+
+    def planner(self, identity: str = "planner-0") -> Component:
+        """The planner alone, as the chart starts it with `allocation: ResourceClaims`: it holds the Lease itself."""
+        health = free_ports(1)[0]
+        argv = self._extender(identity, self.account_kubeconfig("scheduler"), health)
+        return Component(identity, argv, lambda: answers(f"http://127.0.0.1:{health}/healthz"))
+
+    def _extender(self, identity: str, kubeconfig: Path, health: int, *more: str) -> tuple[str, ...]:
+        """Its command, as in the chart but for addresses of this machine."""
+        return restarted(
+            str(BIN / "kompakt-extender"),
+            f"--kubeconfig={kubeconfig}",
+            f"--namespace={NAMESPACE}",
+            f"--identity={identity}",
+            f"--health-port={health}",
+            "--health-address=127.0.0.1",
+            *more,
+            *extender_settings(self.chart),
         )
 
     def faulty_server(self, seed: int, rate: float = 0.1) -> tuple[str, Component]:
@@ -215,7 +225,7 @@ def render(find: Find, values: Mapping[str, str], root: Path = ROOT) -> list[dic
     settings = [f"--set={name}={value}" for name, value in values.items()]
     server = version_of(find("kube-apiserver"), PROGRAMS["kube-apiserver"])
     version = [f"--kube-version={'.'.join(map(str, server))}"] if server else []
-    where = [f"--namespace={NAMESPACE}", f"--api-versions={KUEUE}", *version]
+    where = [f"--namespace={NAMESPACE}", f"--api-versions={APIS}", *version]
     command = [str(find("helm")), "template", RELEASE, str(root / "charts" / "kompakt"), *where, *settings]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -52,7 +52,7 @@ capabilities: {drop: [ALL]}
 
 {{/* Parts with an account, as JSON. Where kompakt only reports, the scheduler's pods hold an extender that explains. */}}
 {{- define "kompakt.parts" -}}
-{{- ternary (list "operator" "scheduler" "device-plugin") (list "scheduler" "device-plugin") (eq .Values.allocation "DevicePlugin") | toJson -}}
+{{- ternary (list "scheduler" "device-plugin") (list "operator" "scheduler" "device-plugin") (eq .Values.allocation "Report") | toJson -}}
 {{- end -}}
 
 {{/* What nodes a pod may land on, and which images it may pull. */}}
@@ -103,7 +103,7 @@ labels:
 {{- $allocation := .root.Values.allocation -}}
 {{- $kueue := .root.Values.kueue.enabled -}}
 {{- range index (.root.Files.Get "files/rights.yaml" | fromYaml) .account }}
-{{- if and (not .from) (has .where $where) (eq $allocation (default $allocation .allocation)) (or $kueue (not .kueue)) }}
+{{- if and (not .from) (has .where $where) (has $allocation (default (list $allocation) .allocation)) (or $kueue (not .kueue)) }}
   - apiGroups: [{{ .group | quote }}]
     resources: [{{ .resource }}]
     {{- with .names }}

@@ -3,6 +3,7 @@ and read, each in one module.
 
 placement_annotations  how a pod wants its GPUs chosen        operator, users -> planner, extender, device plugin
 gang_member            to which gang of others a pod belongs  users -> planner
+gpu_claim              the ResourceClaim of a worker          operator, planner -> DRA driver, kube-scheduler
 planned_seat           a worker's place                       planner -> extender, container (rank, by `downward`)
 bound_gpus             the GPUs of a bound pod                extender, device plugin -> all
 worker_labels          whose worker a pod is                  operator -> all
@@ -124,6 +125,8 @@ ANN_REQUIRED_LINK: Final = "kompakt.dev/required-link"
 ANN_SAME_NUMA: Final = "kompakt.dev/same-numa-node"
 # users -> operator, planner: on a TrainingJob, what `kompakt profile -o json` printed
 ANN_PROFILE: Final = "kompakt.dev/profile"
+# operator -> planner: how many GPUs the worker gets by a ResourceClaim that the planner writes; absent with a device plugin
+ANN_GPUS_BY_CLAIM: Final = "kompakt.dev/gpus-by-claim"
 INPUT_ANNOTATIONS: Final = frozenset({ANN_PATTERN, ANN_EDGES, ANN_SENSITIVITY, ANN_POLICY, ANN_REQUIRED_LINK, ANN_SAME_NUMA})
 
 # Output annotations: the first four come in the same patch that removes the gate, the next three on the Binding's metadata, so
@@ -148,6 +151,8 @@ ANN_RETRIED_AT: Final = "kompakt.dev/retried-at"
 OUTPUT_ANNOTATIONS: Final = frozenset(
     {ANN_PLANNED_NODE, ANN_PLANNED_GPUS, ANN_MIN_VALUE, ANN_RANK, ANN_GPUS, ANN_GPU_INDICES, ANN_VALUE, ANN_RETRIED_AT}
 )
+# What only kompakt writes on pods: a template's own would be believed.
+OWN_ANNOTATIONS: Final = OUTPUT_ANNOTATIONS | {ANN_GPUS_BY_CLAIM}
 
 # Environment of a worker's containers.
 

@@ -117,7 +117,7 @@ class ConditionReason(StrEnum):
     OTHER_DEVICE_PLUGIN = "OtherDevicePlugin"
     # device plugin -> users: another device plugin offers the node's other GPUs; kompakt offers those of `devicePlugin.ownGPUs`
     OWN_GPUS_ONLY = "OwnGPUsOnly"
-    # device plugin -> users: chart value allocation: Report; somebody else hands out the node's GPUs
+    # device plugin -> users: chart value allocation: Report or ResourceClaims; somebody else hands out the node's GPUs
     REPORT_ONLY = "ReportOnly"
     # device plugin -> users: all GPUs are healthy
     ALL_HEALTHY = "AllHealthy"

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kompakt_core.contract import INPUT_ANNOTATIONS, timestamps
+from kompakt_core.contract import ANN_GPUS_BY_CLAIM, INPUT_ANNOTATIONS, timestamps
 
 # Of a pod's spec, what the planner reads or a pod's size, priority and nodes depend on.
 _SPEC: Final = (
     "schedulerName", "schedulingGates", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "overhead",
     "priority", "priorityClassName", "preemptionPolicy", "terminationGracePeriodSeconds",
 )  # fmt: skip
+_NOTES: Final = INPUT_ANNOTATIONS | {ANN_GPUS_BY_CLAIM}
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _CLAIMS: Final = ("persistentVolumeClaim", "ephemeral")
 
@@ -34,7 +35,7 @@ class ExpectedPods:
 def trimmed(pod: Mapping[str, Any]) -> dict[str, Any]:
     """Of a pod as the API server would admit it what the planner needs."""
     meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    notes = {key: text for key, text in (meta.get("annotations") or {}).items() if key in INPUT_ANNOTATIONS}
+    notes = {key: text for key, text in (meta.get("annotations") or {}).items() if key in _NOTES}
     kept: dict[str, Any] = {name: spec[name] for name in _SPEC if spec.get(name) is not None}
     for name in ("containers", "initContainers"):
         if spec.get(name):

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
+from kompakt_core.contract.plan_record import SeatRecord
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_extender.gang_state import FailedWrite, GangState
+from kompakt_extender.gangs import placed_message
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
@@ -18,6 +21,7 @@ from kompakt_extender.views import JobView, PodView
 from kompakt_extender.writer import NotSent
 
 _LOG = logging.getLogger(__name__)
+CLAIM_REFUSED: Final = "ClaimRefused"  # the reason of a gang that has its places, and not the ResourceClaims for them
 _RETRY_SECONDS = 10.0  # after a failed write, unless the job changes before
 
 
@@ -97,7 +101,15 @@ class PendingWrites:
 
     def finish_release(self, job: JobView, record: Record, pods: list[PodView]) -> None:
         """Finish a release of which the status is written."""
-        self._start(job, self._releaser.release(record, pods))
+        self._start(job, self._finish_release(job, record, pods))
+
+    def withdraw(self, job: JobView, record: Record, pods: Sequence[PodView]) -> None:
+        """Write that a plan is taken back, and then delete what stands for it beside the status."""
+        self._start(job, self._withdraw(job, record, pods, self._jobs.states[job.uid]))
+
+    def note(self, job: JobView, places: Sequence[tuple[PodView, SeatRecord]]) -> None:
+        """Write on bound pods which GPUs they have."""
+        self._start(job, self._releaser.note(places))
 
     def _start(self, job: JobView, work: Coroutine[Any, Any, object]) -> None:
         """Run a job's write; while it runs the job is left alone."""
@@ -144,4 +156,24 @@ class PendingWrites:
         uids = self._transitions.release(gang)
         self._metrics.plans.inc()
         _LOG.info("%s/%s attempt %d: %s", job.namespace, job.name, job.attempt, record.message)
-        await self._releaser.release(record, [pod for uid in uids if (pod := self._ledger.pods.get(uid))])
+        await self._finish_release(job, record, [pod for uid in uids if (pod := self._ledger.pods.get(uid))])
+
+    async def _finish_release(self, job: JobView, record: Record, pods: list[PodView]) -> None:
+        """What is in the way of the pods' ResourceClaims stands in the job's status, and goes from there with them."""
+        words, gang = await self._releaser.release(record, pods), self._jobs.states.get(job.uid)
+        told = self._told(record, words)
+        now = self._jobs.views.get(job.uid)
+        if told != record and gang is not None and now is not None:
+            await self._write(now, told, gang)
+
+    @staticmethod
+    def _told(record: Record, words: str) -> Record:
+        if words:
+            return replace(record, reason=CLAIM_REFUSED, message=f"its ResourceClaims cannot be written: {words}")
+        if record.reason == CLAIM_REFUSED and record.plan is not None:
+            return replace(record, reason="Released", message=placed_message(record.plan))
+        return record
+
+    async def _withdraw(self, job: JobView, record: Record, pods: Sequence[PodView], gang: GangState) -> None:
+        if await self._write(job, record, gang) is WriteOutcome.DONE:
+            await self._releaser.take_back(pods)

@@ -17,7 +17,7 @@ from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.planner.newcomers import PODS_WAIT, Newcomers, without
-from kompakt_extender.planner.pending_writes import PendingWrites
+from kompakt_extender.planner.pending_writes import CLAIM_REFUSED, PendingWrites
 from kompakt_extender.planner.plan_lookup import is_known, looked_up
 from kompakt_extender.planner.transitions import Transitions
 from kompakt_extender.record import uuids_of
@@ -98,6 +98,8 @@ class ReleasedGangs:
             places = {seat.uid: seat for seat in self._looked_up(job, record.plan).pods}
             self._finish(job, self._jobs.record(job), [(pod, places[pod.uid]) for pod in unbound])
             return
+        if self._note(job, record.plan, [pod for pod in pods if pod.unnoted]):
+            return
         gang = self._jobs.states[job.uid]
         gang.unbound = None
         awaited = self._newcomers.note(gang, job, record, pods)
@@ -118,20 +120,30 @@ class ReleasedGangs:
         if told != self._jobs.written(job):
             self._writes.status(job, told)
 
+    def _note(self, job: JobView, plan: PlanRecord, pods: Sequence[PodView]) -> bool:
+        """Which GPUs they have stands on pods that another scheduler has bound once we write it there; False where all does."""
+        seats = {seat.uid: seat for seat in self._looked_up(job, plan).pods if is_known(seat)} if pods else {}
+        places = [(pod, seats[pod.uid]) for pod in pods if pod.uid in seats]
+        if places:
+            self._writes.note(job, places)
+        return bool(places)
+
     def _finish(self, job: JobView, record: Record, unbound: Sequence[tuple[PodView, SeatRecord]]) -> None:
         """Bring it to an end for these pods."""
         pods = [pod for pod, _ in unbound]
         if not all(is_known(seat) for _, seat in unbound):
             self._withdraw(job, record, "a node has other GPUs than were planned", pods, [])
             return
-        # One that was released before has no gate, and what an earlier plan wrote on it until the new one reaches it.
-        if unfinished := [pod for pod in pods if pod.gated or not self._jobs.released(pod)]:
-            self._writes.finish_release(job, record, unfinished)
-            return
         assert record.plan is not None
         patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in pods) else WITHDRAW_SECONDS
-        if self._steady() - self._unbound_since(job.uid, record.plan.released_at) >= patience:
-            message = f"not bound within {patience:.0f} s after the release"
+        late = self._steady() - self._unbound_since(job.uid, record.plan.released_at) >= patience
+        refused = record.message if record.reason == CLAIM_REFUSED else ""
+        # One that was released before has no gate, and what an earlier plan wrote on it until the new one reaches it.
+        unfinished = [pod for pod in pods if pod.gated or not self._jobs.released(pod)]
+        if unfinished and not (refused and late):
+            self._writes.finish_release(job, record, unfinished)
+        elif late:
+            message = refused or f"not bound within {patience:.0f} s after the release"
             if len(unbound) < len(record.plan.pods) and job.kind is JobKind.GANG:
                 self._take_back(job, record, message, unbound)
             else:
@@ -149,7 +161,7 @@ class ReleasedGangs:
         self._jobs.decide(job, left)
         for pod, _ in unbound:
             self._ledger.withdraw(pod.uid)
-        self._writes.status(job, left)
+        self._writes.withdraw(job, left, [pod for pod, _ in unbound])
 
     def _unbound_since(self, job_uid: str, released_at: str) -> float:
         """When this plan was first seen unbound."""
@@ -172,7 +184,7 @@ class ReleasedGangs:
         self._metrics.withdrawals.inc()
         self._jobs.decide(job, withdrawn)  # from here on bind refuses this plan
         self._transitions.withdraw(self._jobs.states[job.uid], unbound)
-        self._writes.status(job, withdrawn)
+        self._writes.withdraw(job, withdrawn, unbound)
 
     def reconcile_withdrawn(self, job: JobView, record: Record, pods: Sequence[PodView]) -> None:
         """All bound meanwhile: revoked. None bound: it is nominated. Some bound: the operator makes the next attempt."""

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from kompakt_client.requests import Answer
 from kompakt_core.contract import scheduling_record
+from kompakt_core.contract.gpu_claim import ClaimedDevices
 from kompakt_core.contract.plan_record import SeatRecord
 from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.answers import Answers
@@ -24,6 +25,7 @@ from kompakt_extender.planner.loop import Planner
 from kompakt_extender.planner.plan_lookup import looked_up
 from kompakt_extender.rejections import binding_result
 from kompakt_extender.release_writer import ReleaseWriter
+from kompakt_extender.resource_claims import ResourceClaims
 from kompakt_extender.wire import BindingArgs
 from kompakt_extender.writer import NotSent
 from tests.support.extender.world import World
@@ -35,7 +37,13 @@ NO_WAIT: Final = ClusterPolicy("no-wait")
 class Leader:
     """One leader session over a World."""
 
-    def __init__(self, world: World, policy: ClusterPolicy = NO_WAIT, weights: Weights | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        policy: ClusterPolicy = NO_WAIT,
+        weights: Weights | None = None,
+        devices: ClaimedDevices | None = None,
+    ) -> None:
         self.world = world
         self._runs_since: float | None = None
         self.now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -44,7 +52,13 @@ class Leader:
         self.readers = world.readers
         self.metrics = metrics = ExtenderMetrics()
         seconds = lambda: self._clock().timestamp()  # noqa: E731
-        releaser = ReleaseWriter(world, lambda pod: self.handlers.see_pod(pod), pause=_no_pause, steady=seconds)
+        releaser = ReleaseWriter(
+            world,
+            lambda pod: self.handlers.see_pod(pod),
+            pause=_no_pause,
+            steady=seconds,
+            resource_claims=None if devices is None else ResourceClaims(world, devices),
+        )
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core plans
         self._wrong: list[BaseException] = []  # what they raised: the planner survives it as it survives any bug, no test may
         self.stepped = 0.0  # how far the machine's clock was set forward, in seconds
@@ -192,12 +206,14 @@ class Leader:
         return found
 
 
-def on_nodes(count: int = 2, policy: ClusterPolicy = NO_WAIT, weights: Weights | None = None) -> Leader:
+def on_nodes(
+    count: int = 2, policy: ClusterPolicy = NO_WAIT, weights: Weights | None = None, devices: ClaimedDevices | None = None
+) -> Leader:
     """A leader whose cluster has so many DGX-1 (V100)."""
     world = World()
     for index in range(count):
         world.add_node(f"n{index}")
-    leader = Leader(world, policy, weights)
+    leader = Leader(world, policy, weights, devices)
     leader.take_over()
     return leader
 

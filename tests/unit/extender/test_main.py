@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from kompakt_client.transport import connect
+from kompakt_core.contract.gpu_claim import ClaimedDevices
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
@@ -29,6 +30,12 @@ def test_defaults_are_those_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (settings.namespace, settings.identity) == ("gpu-jobs", socket.gethostname())
     assert (settings.verbs_port, settings.health_port) == (8901, 8902)
     assert (settings.rack_label, settings.block_label) == ("kompakt.dev/rack", "kompakt.dev/block")
+    assert settings.devices is None
+
+
+def test_whose_devices_pods_get_by_claims() -> None:
+    settings = parse(["--device-class=gpus", "--dra-driver=gpu.example.com", "--device-key=id"])
+    assert settings.devices == ClaimedDevices("gpus", "gpu.example.com", "id")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,9 @@ def test_defaults_are_those_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> Non
         ("--level-factors", "rack=1", "machine=0.05"),
         ("--overtaken-at-most", "-1", "whole number"),
         ("--reserved-seconds", "0", "from 1 to"),
+        ("--device-class", "gpu.nvidia.com", "--dra-driver belong together"),
+        ("--dra-driver", "GPU", "such as gpu.nvidia.com"),
+        ("--device-key", "gpu.nvidia.com/uuid", "without a domain"),
     ],
 )
 def test_a_wrong_flag_ends_with_what_would_be_right(flag: str, value: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:

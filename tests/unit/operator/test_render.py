@@ -101,6 +101,50 @@ def test_gpus_are_asked_for_by_the_name_that_the_administrator_chose() -> None:
     assert exceeded([quota], needed([2, 2])) == ""
 
 
+def by_claim(made: TrainingJob, role: int = 0) -> dict[str, Any]:
+    return render.pod(made, made.roles[role], 0, 1, image=IMAGE, claims_scheduler="gpu-scheduler")
+
+
+def test_gpus_come_by_a_claim_where_the_administrator_chose_so() -> None:
+    pod = by_claim(job())
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["claims"] == [{"name": "kompakt-gpus"}]
+    assert not {contract.RESOURCE} & {name for part in ("limits", "requests") for name in container["resources"].get(part, ())}
+    assert pod["spec"]["resourceClaims"] == [{"name": "kompakt-gpus", "resourceClaimName": pod["metadata"]["name"]}]
+    assert pod["spec"]["schedulerName"] == "gpu-scheduler"
+    assert pod["metadata"]["annotations"][contract.ANN_GPUS_BY_CLAIM] == "2"
+    assert pod["spec"]["schedulingGates"] == [{"name": contract.GATE}]
+
+
+def test_claims_of_the_template_stay_beside_ours() -> None:
+    own = {"name": "nic", "resourceClaimTemplateName": "nics"}
+    container = {"name": "trainer", "image": "i", "resources": {"claims": [{"name": "nic"}]}}
+    roles = [{"name": "worker", "gpusPerReplica": 4, "template": {"spec": {"containers": [container], "resourceClaims": [own]}}}]
+    spec = by_claim(job(roles=roles))["spec"]
+    assert [one["name"] for one in spec["resourceClaims"]] == ["nic", "kompakt-gpus"]
+    assert [one["name"] for one in spec["containers"][0]["resources"]["claims"]] == ["nic", "kompakt-gpus"]
+
+
+def test_a_role_without_gpus_waits_for_the_gang_and_has_no_claim() -> None:
+    template = {"spec": {"containers": [{"name": "reader", "image": "i"}]}}
+    gpus = [
+        {"name": "worker", "gpusPerReplica": 4, "template": template},
+        {"name": "reader", "gpusPerReplica": 0, "template": template},
+    ]
+    pod = by_claim(job(roles=gpus), 1)
+    assert pod["metadata"]["annotations"][contract.ANN_GPUS_BY_CLAIM] == "0"
+    assert pod["spec"].get("resourceClaims", []) == []
+    assert pod["spec"]["schedulerName"] == "gpu-scheduler"
+
+
+def test_a_template_cannot_say_that_its_gpus_come_by_claim() -> None:
+    found = job()
+    template = {**found.roles[0].template, "metadata": {"annotations": {contract.ANN_GPUS_BY_CLAIM: "1"}}}
+    role = structs.replace(found.roles[0], template=template)
+    made = render.pod(structs.replace(found, roles=(role,)), role, 0, 1, image=IMAGE)
+    assert contract.ANN_GPUS_BY_CLAIM not in made["metadata"]["annotations"]
+
+
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['kompakt.dev/rank']"}}
 WISH = {"mode": "ErrorBounded", "targetGradientError": "0.05", "overrides": [{"modules": "head.*", "mode": "None"}]}
 # A job's container, pod and other fields, and what the container then finds in its environment (None: nothing of that name).

@@ -117,6 +117,7 @@ def test_flags_win_over_the_environment() -> None:
         (["--runtime-image=i", "--namespace=Not_A_Name"], "--namespace: 'Not_A_Name' is no namespace's name"),
         (["--runtime-image=i", "--runtime-pull-secrets=a,B"], "--runtime-pull-secrets: 'B' is no Secret's name"),
         (["--runtime-image=i", "--keep-nodes=maybe"], "--keep-nodes: true or false; got 'maybe'"),
+        (["--runtime-image=i", "--claims-scheduler=A b"], "--claims-scheduler: 'A b' is no scheduler's name"),
         (["--runtime-image=i", "--kueue=yes"], "--kueue: true or false; got 'yes'"),
         (["--runtime-image=i", "--plain-metrics=1"], "--plain-metrics: true or false; got '1'"),
         (

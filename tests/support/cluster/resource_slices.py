@@ -1,0 +1,48 @@
+"""What a driver for dynamic resource allocation publishes, on simulated nodes: its DeviceClass, and ResourceSlices with the GPUs
+of their GPUTopologies. Nobody prepares devices there; kube-scheduler allocates them all the same.
+"""
+
+from typing import Any, Final
+
+from tests.support.cluster.reading import topologies
+from tools.kube.session import ClusterSession
+
+DRIVER: Final = "gpu.nvidia.com"
+GROUP: Final = "resource.k8s.io"
+API: Final = f"/apis/{GROUP}/v1"
+
+
+def device_class(name: str = DRIVER, driver: str = DRIVER) -> dict[str, Any]:
+    expression = f"device.driver == '{driver}'"
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"apiVersion": f"{GROUP}/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def resource_slice(node: str, uuids: list[str], driver: str = DRIVER, key: str = "uuid") -> dict[str, Any]:
+    """All devices of a node, called gpu-0 and so on."""
+    devices = [{"name": f"gpu-{index}", "attributes": {key: {"string": uuid}}} for index, uuid in enumerate(uuids)]
+    devices += [{"name": "bare"}, {"name": "numbered", "attributes": {key: {"int": 7}}}]  # which no expression may stumble over
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}
+    return {"apiVersion": f"{GROUP}/v1", "kind": "ResourceSlice", "metadata": {"name": f"{node}-{driver}"}, "spec": spec}
+
+
+def publish(cluster: ClusterSession) -> None:
+    """The slices of all nodes, and their class."""
+    cluster.parts.api.create(f"{API}/deviceclasses", device_class())
+    for node, topology in topologies(cluster).items():
+        uuids = [gpu["uuid"] for gpu in topology["spec"]["gpus"]]
+        cluster.parts.api.create(f"{API}/resourceslices", resource_slice(node, uuids))
+
+
+def claims(cluster: ClusterSession, namespace: str) -> dict[str, dict[str, Any]]:
+    """By name."""
+    found = cluster.parts.api.get(f"{API}/namespaces/{namespace}/resourceclaims")["items"]
+    return {one["metadata"]["name"]: one for one in found}
+
+
+def allocated(cluster: ClusterSession, claim: dict[str, Any]) -> set[str]:
+    """The GPUs that kube-scheduler gave it."""
+    known = {name: [gpu["uuid"] for gpu in one["spec"]["gpus"]] for name, one in topologies(cluster).items()}
+    devices = ((claim.get("status") or {}).get("allocation") or {}).get("devices", {}).get("results", ())
+    return {known[one["pool"]][int(one["device"].removeprefix("gpu-"))] for one in devices}

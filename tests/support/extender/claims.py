@@ -1,0 +1,81 @@
+"""ResourceClaims beside a World: what the API server and kube-scheduler do with them."""
+
+import copy
+import json
+from typing import Any
+
+from kompakt_client.requests import Answer
+from kompakt_core import contract as c
+from kompakt_core.contract import gpu_claim
+from kompakt_core.contract.gpu_claim import ClaimedDevices
+from tests.support.extender.leader import on_nodes
+from tests.support.extender.world import worker
+
+DEVICES = ClaimedDevices("gpu.nvidia.com", "gpu.nvidia.com")
+
+
+class Claims:
+    """A leader that plans for another scheduler, and the claims at its API server, by name. `full`: a quota has no room."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self.leader = on_nodes(nodes, devices=DEVICES)
+        self.world = self.leader.world
+        self.by_name: dict[str, dict[str, Any]] = {}
+        self.full = False
+        self.writes: list[str] = []  # in order: claims and gates
+        self._send = self.world.send
+        self.world.send = self._answer  # type: ignore[method-assign]
+
+    async def _answer(self, method: str, path: str, *, body: Any = None, **more: Any) -> Answer:
+        if f"/{gpu_claim.PLURAL}" not in path:
+            if content := [one for one in body or () if isinstance(one, dict) and one.get("op") == "remove"]:
+                self.writes.append(f"gate {path.split('/')[-1]} {len(content)}")
+            return await self._send(method, path, body=body, **more)
+        if method != "GET":
+            self.writes.append(f"{method} {path.split('/')[-1] if method == 'DELETE' else body['metadata']['name']}")
+        return {"POST": self._create, "GET": self._get, "DELETE": self._delete}[method](path.split("/")[-1], body)
+
+    def _create(self, _: str, body: Any) -> Answer:
+        name = body["metadata"]["name"]
+        if self.full:
+            return Answer(403, b'{"message": "exceeded quota: gpus"}')
+        if name in self.by_name:
+            return Answer(409, b'{"message": "already exists"}')
+        self.by_name[name] = copy.deepcopy(body)
+        self.by_name[name]["metadata"] |= {"uid": f"claim-{len(self.writes)}", "resourceVersion": str(len(self.writes))}
+        return Answer(201, b"{}")
+
+    def _get(self, name: str, _: Any) -> Answer:
+        found = self.by_name.get(name)
+        return Answer(404, b"{}") if found is None else Answer(200, json.dumps(found).encode())
+
+    def _delete(self, name: str, body: Any) -> Answer:
+        found = self.by_name[name]["metadata"]
+        if any(found[key] != text for key, text in body["preconditions"].items()):
+            return Answer(409, b'{"message": "changed"}')
+        del self.by_name[name]
+        return Answer(200, b"{}")
+
+    def add_gang(self, name: str = "j", workers: int = 2, gpus: int = 4) -> None:
+        """A job whose pods the operator created for another scheduler."""
+        self.world.add_gang(name, 0, gpus)
+        made = self.world.jobs[name]
+        made["spec"]["roles"][0]["replicas"] = workers
+        self.world.put("jobs", name, made)
+        for index in range(workers):
+            one = worker(name, index, gpus, schedulerName="default-scheduler")
+            one["spec"]["containers"][0]["resources"] = {"claims": [{"name": gpu_claim.NAME}]}
+            one["metadata"]["annotations"] |= gpu_claim.encode_size(gpus)
+            self.world.add_pod(one)
+
+    def bind(self, name: str) -> None:
+        """The other scheduler binds a pod to where its claim lets it."""
+        pod = self.world.pods[name]
+        pod["spec"]["nodeName"] = pod["metadata"]["annotations"][c.ANN_PLANNED_NODE]
+        self.by_name[name]["status"] = {"reservedFor": [{"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}]}
+        self.leader.add_pod(pod)
+
+    def uuids(self, name: str) -> str:
+        """The expression of a claim."""
+        (request,) = self.by_name[name]["spec"]["devices"]["requests"]
+        return str(request["exactly"]["selectors"][0]["cel"]["expression"])
