@@ -237,3 +237,28 @@ def test_gpus_that_a_driver_hands_out_by_claims_are_reported_and_explained(movin
         world.kubectl("delete", "pod", "claims", "--timeout=60s")
         await_state(lambda: not moving.held(), "they are free again", 30)
         world.kubectl("delete", "resourceclaim/claims", f"deviceclass/{DRIVER}", "--timeout=60s")
+
+
+def test_a_driver_hands_out_what_kompakt_chooses(moving: Moving, jobs: Jobs) -> None:
+    """kompakt writes claims for exact GPUs, the cluster's own scheduler allocates them, kubelet has the driver prepare them."""
+    world, name = moving.world, "by-claims"
+    install.helm_install(world.cluster, world.images, {"allocation": "ResourceClaims"})
+    world.kubectl.apply(json.dumps(CLASS))
+    here = {"nodeSelector": {"kubernetes.io/hostname": moving.node.name}}  # the driver runs on this node alone
+    with dra_driver(world, moving.node, {f"gpu-{index}": uuid for index, uuid in enumerate(moving.gpus)}):
+        jobs.apply(name, sleeping(600), replicas=2, gpus=3, pod=here)
+        await_phase(world, name, "Running")
+        await_state(lambda: all(gpus_of(pod) for pod in pods_of(world, name)), "their GPUs are written on both", 30)
+        given = {pod["metadata"]["name"]: gpus_of(pod) for pod in pods_of(world, name)}
+        await_state(lambda: moving.held() == given, "kubelet says the same of them", 30)
+        assert [len(gpus) for gpus in given.values()] == [3, 3]
+        assert {pod["spec"]["schedulerName"] for pod in pods_of(world, name)} == {"default-scheduler"}
+        world.kubectl("delete", "trainingjob", name, "--timeout=60s")
+        await_state(lambda: not moving.held(), "they are free again", 30)
+        assert world.kubectl.items("resourceclaims") == []
+    world.kubectl("delete", f"deviceclass/{DRIVER}")
+
+
+def gpus_of(pod):
+    """The GPUs that are written on a pod."""
+    return set(filter(None, (pod["metadata"].get("annotations") or {}).get(ANN_GPUS, "").split(",")))
