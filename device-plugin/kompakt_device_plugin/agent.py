@@ -13,6 +13,7 @@ from kompakt_client.events import Occurrence, Regarding
 from kompakt_client.memory import trim
 from kompakt_client.requests import Object
 from kompakt_core import contract
+from kompakt_core.contract.claimed_devices import ClaimedDevice, gpus_by_device
 from kompakt_core.contract.conditions import ConditionReason, TopologyType
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
@@ -21,7 +22,6 @@ from kompakt_device_plugin.advertisement import Advertisement, NodeReading, adve
 from kompakt_device_plugin.allocations import Allocations
 from kompakt_device_plugin.api import NODES, PODS, SLICES, TOPOLOGIES, PluginApi
 from kompakt_device_plugin.cdi import CdiNames
-from kompakt_device_plugin.claimed_devices import ClaimedDevice, gpus_by_device
 from kompakt_device_plugin.clock import now_text
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.event_recorder import EventRecorder

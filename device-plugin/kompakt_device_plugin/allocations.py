@@ -6,9 +6,9 @@ from typing import Final
 
 from kompakt_client.requests import Object
 from kompakt_core import contract
+from kompakt_core.contract.claimed_devices import ClaimedDevice
 from kompakt_core.ids import GpuUuid, PodUid
 from kompakt_device_plugin import processes
-from kompakt_device_plugin.claimed_devices import ClaimedDevice
 from kompakt_device_plugin.devices import Devices
 from kompakt_device_plugin.holding import Held, NodeHolding, NodeWitnesses, next_holding, suspects
 from kompakt_device_plugin.journal import Journal, JournalEntry

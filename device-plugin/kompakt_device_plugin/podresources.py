@@ -7,8 +7,8 @@ from typing import Any, Final
 import grpc
 
 from kompakt_core import contract
+from kompakt_core.contract.claimed_devices import ClaimedDevice
 from kompakt_core.ids import GpuUuid
-from kompakt_device_plugin.claimed_devices import ClaimedDevice
 from kompakt_device_plugin.proto import podresources_pb2 as pb
 from kompakt_device_plugin.proto import podresources_pb2_grpc as pb_grpc
 from kompakt_device_plugin.reconcile import PodKey

@@ -18,10 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kompakt_core import contract
 from kompakt_core.contract import gpu_holders
+from kompakt_core.contract.claimed_devices import ClaimedDevice
 from kompakt_core.ids import GpuUuid
 from kompakt_core.topology.describe import read_description
 from kompakt_device_plugin.allocations import STARTING_SECONDS, Allocations, StillRunning
-from kompakt_device_plugin.claimed_devices import ClaimedDevice
 from kompakt_device_plugin.podresources import NO_DEVICES
 from kompakt_device_plugin.pods import NodePods, read_pod
 from kompakt_device_plugin.reconcile import holders

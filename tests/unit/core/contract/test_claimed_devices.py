@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kompakt_device_plugin.claimed_devices import ClaimedDevice, gpus_by_device
+from kompakt_core.contract.claimed_devices import ClaimedDevice, gpus_by_device
 
 DRIVER = "gpu.nvidia.com"
 KEYS = ["spec", "driver", "pool", "name", "generation", "devices", "attributes", "uuid", "parentUUID", "string"]
