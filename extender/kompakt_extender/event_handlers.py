@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 
 from kompakt_core.contract.scheduling_record import State
 from kompakt_core.ids import NodeName, PodUid
+from kompakt_extender.allocated_gpus import AllocatedGpus, ClaimView, SliceView
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
@@ -52,6 +53,7 @@ class EventHandlers:
         """`touch_gang` is told of which gang that others made something has changed."""
         self._touch_gang = touch_gang
         self._ledger = ledger
+        self._allocated = AllocatedGpus(ledger.set_allocated)
         self._jobs = jobs
         self._planner = planner
         self._metrics = metrics
@@ -83,6 +85,14 @@ class EventHandlers:
     def limits(self) -> KeyedSink[LimitsView]:
         known = self._jobs.limits
         return KeyedSink(lambda: known.limits, self._then_wake(known.set_limits), self._then_wake(known.remove_limits))
+
+    def slices(self) -> KeyedSink[SliceView]:
+        of = self._allocated
+        return KeyedSink(lambda: of.slices, self._then_wake(of.set_slice), self._then_wake(of.remove_slice))
+
+    def claims(self) -> KeyedSink[ClaimView]:
+        of = self._allocated
+        return KeyedSink(lambda: of.claims, self._then_wake(of.set_claim), self._then_wake(of.remove_claim))
 
     def namespaces(self) -> KeyedSink[NamespaceView]:
         known = self._jobs.limits

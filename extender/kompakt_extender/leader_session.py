@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 from kompakt_client import memory
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
+from kompakt_core.contract import gpu_claim
 from kompakt_core.contract.gpu_claim import ClaimedDevices
 from kompakt_core.placement.model import Level, Rejection
+from kompakt_extender.allocated_gpus import read_claim, read_slice
 from kompakt_extender.answers import Answers
 from kompakt_extender.binder import Binder
 from kompakt_extender.clock import utc_now
@@ -82,7 +84,7 @@ class LeaderSession:
         )
         self.gang_objects = GangObjects(self.jobs, writer, may_write)
         handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics, self.gang_objects.touch)
-        self._watchers = self._watch(api, handlers, resource)
+        self._watchers = [*self._watch(api, handlers, resource), *(self._watch_claims(api, handlers) if devices else ())]
         self._missing = {watcher.name for watcher in self._watchers}
         self.readers: list[Thread] = []  # they refer to all that is known here until they have ended
 
@@ -107,6 +109,15 @@ class LeaderSession:
             watcher(Resource("gangs", gangs, read_gang, by_name=True, optional=True), handlers.gangs()),
             watcher(Resource("joblimits", limits, read_limits, by_name=True), handlers.limits()),
             watcher(Resource("namespaces", "/api/v1/namespaces", read_namespace, by_name=True), handlers.namespaces()),
+        ]
+
+    def _watch_claims(self, api: ApiClient, handlers: EventHandlers) -> list[Watcher[Any]]:
+        where = f"/apis/{gpu_claim.API_VERSION}"
+        slices = Resource("resourceslices", f"{where}/resourceslices", read_slice, by_name=True)
+        claims = Resource("resourceclaims", f"{where}/{gpu_claim.PLURAL}", read_claim)
+        return [
+            Watcher(api, slices, handlers.slices(), self._listed, self._left),
+            Watcher(api, claims, handlers.claims(), self._listed, self._left),
         ]
 
     def start(self) -> None:

@@ -35,6 +35,7 @@ class GpuLedger:
         self._bound: dict[NodeName, dict[PodUid, PodView]] = {}
         self._claims: dict[NodeName, dict[tuple[PodUid, ClaimSource], Claim]] = {}
         self._claims_of: dict[PodUid, dict[ClaimSource, list[NodeName]]] = {}
+        self._allocated: dict[NodeName, Mapping[GpuUuid, PodUid]] = {}  # by ResourceClaims: to which pod
         self._states: dict[NodeName, NodeState] = {}
         self._bares: dict[NodeName, NodeState] = {}  # with nothing hidden
         self._free: Counter[int] = Counter()  # as ClusterView.free
@@ -73,6 +74,17 @@ class GpuLedger:
         self.topologies.pop(name, None)
         self.machines_version += 1
         self._touch(name)
+
+    def set_allocated(self, name: NodeName, owners: Mapping[GpuUuid, PodUid]) -> None:
+        """Which GPUs of a node ResourceClaims were given, and the pods that control these claims."""
+        if self._allocated.get(name, {}) != owners:
+            self._allocated[name] = owners
+            self._touch(name)
+
+    def allocated_elsewhere(self, pod: PodUid, node: NodeName, gpus: Iterable[GpuUuid]) -> bool:
+        """Whether one of these GPUs was given to a ResourceClaim that is not this pod's."""
+        owners = self._allocated.get(node, {})
+        return any(owners.get(gpu, pod) != pod for gpu in gpus)
 
     def set_pod(self, pod: PodView) -> bool:
         """A pod as it was read or watched; answers whether it was news.
@@ -334,4 +346,6 @@ class GpuLedger:
     def _bare(self, name: NodeName, claims: tuple[Claim, ...]) -> NodeState | None:
         """A node without any reservation hidden."""
         node = self.nodes.get(name)
-        return None if node is None else node_state(node, self.topologies.get(name), self.bound_to(name).values(), claims)
+        if node is None:
+            return None
+        return node_state(node, self.topologies.get(name), self.bound_to(name).values(), claims, self._allocated.get(name, ()))

@@ -1,7 +1,8 @@
 """Which GPUs of a node are taken, computed from API objects.
 
 Taken = GPUs written on bound, unfinished pods + GPUs planned (from the planner's decision on) + GPUs the device plugin reports
-as held + GPUs of binds whose outcome is not known yet + unhealthy GPUs. Everything here is pure: views in, states out.
+as held + GPUs of binds whose outcome is not known yet + GPUs allocated by ResourceClaims + unhealthy GPUs. Everything here is
+pure: views in, states out.
 """
 
 from collections.abc import Iterable
@@ -37,8 +38,16 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     gpus: tuple[GpuUuid, ...]
 
 
-def node_state(node: NodeView, topology: TopologyView | None, pods: Iterable[PodView], claims: Iterable[Claim]) -> NodeState:
-    """One node from its own object, its GPUTopology, the unfinished pods bound to it, and the claims on it."""
+def node_state(
+    node: NodeView,
+    topology: TopologyView | None,
+    pods: Iterable[PodView],
+    claims: Iterable[Claim],
+    allocated: Iterable[GpuUuid] = (),
+) -> NodeState:
+    """One node from its own object, its GPUTopology, the unfinished pods bound to it, the claims on it, and what ResourceClaims
+    have of it.
+    """
     pods, claims = tuple(pods), tuple(claims)
     claimed = {claim.pod.uid: claim for claim in claims}  # a pod may claim twice, by plan and by bind: it needs CPU once
     waiting = [claim.pod for claim in claimed.values()]
@@ -46,7 +55,7 @@ def node_state(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
     return NodeState(
         name=node.name,
         graph=graph,
-        taken=GpuMask(0) if graph is None else taken_gpus(graph, topology, pods, claims),
+        taken=GpuMask(0) if graph is None else taken_gpus(graph, topology, pods, claims, allocated),
         labels={**node.labels, NAME_FIELD: node.name},
         taints=node.taints,
         unschedulable=node.unschedulable,
@@ -61,10 +70,16 @@ def node_state(node: NodeView, topology: TopologyView | None, pods: Iterable[Pod
     )
 
 
-def taken_gpus(graph: LinkGraph, topology: TopologyView | None, pods: Iterable[PodView], claims: Iterable[Claim]) -> GpuMask:
+def taken_gpus(
+    graph: LinkGraph,
+    topology: TopologyView | None,
+    pods: Iterable[PodView],
+    claims: Iterable[Claim],
+    allocated: Iterable[GpuUuid],
+) -> GpuMask:
     """The set of GPUs that must not be given away. UUIDs that the node does not have (any more) count for nothing."""
     index = {gpu.uuid: gpu.index for gpu in graph.gpus}
-    named = {uuid for uuid, _ in topology.held} if topology else set()
+    named = {*allocated, *(uuid for uuid, _ in topology.held)} if topology else set(allocated)
     for pod in pods:
         named.update(pod.written_gpus)
     for claim in claims:

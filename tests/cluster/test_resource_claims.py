@@ -2,19 +2,22 @@
 them. Simulated nodes: what is allocated is real, nothing is prepared.
 """
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
+from kompakt_client.requests import ApiRequest
 from kompakt_core import contract as c
 from tests.support.cluster import resource_slices, waits
 from tests.support.cluster.machines import MACHINES
 from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.reading import written
-from tests.support.cluster.resource_slices import allocated, claims
-from tools.kube.jobs import apply, training_job
+from tests.support.cluster.resource_slices import API, allocate, allocated, claims, device_of
+from tools.kube.jobs import Document, JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually
 
+AT_ONCE = {"preemption": {"minRuntimeSeconds": 0, "gracePeriodSeconds": 1}}
 VALUES = {"allocation": "ResourceClaims", **waits.FACTOR_SETTINGS}
 
 
@@ -42,3 +45,66 @@ def test_a_gang_gets_exactly_the_gpus_of_its_plan(cluster: ClusterSession, names
         assert int(pod.metadata.annotations[c.ANN_VALUE]) > 0
     job.delete()
     eventually(lambda: not claims(cluster, namespace), "claims go with their pods")
+
+
+def chosen(job: JobManifest) -> set[str]:
+    """The GPUs that the plan gives to its pods."""
+    return {uuid for pod in job.pods() for uuid in written(pod, c.ANN_PLANNED_GPUS)}
+
+
+def on_dgx_0(job: Document) -> Document:
+    job["spec"]["roles"][0]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "dgx-0"}
+    return job
+
+
+def test_gpus_that_somebody_elses_claim_has_are_not_planned(cluster: ClusterSession, namespace: str) -> None:
+    """Nothing runs with that claim: no kubelet could tell of it."""
+    allocate(cluster, namespace, "theirs", "dgx-0", ["gpu-0", "gpu-5"])
+    given = allocated(cluster, claims(cluster, namespace)["theirs"])
+    job = apply(cluster, namespace, on_dgx_0(training_job("beside", gpus=6, seconds=None)))
+    job.await_phase("Running")
+    assert chosen(job).isdisjoint(given)
+    more = apply(cluster, namespace, on_dgx_0(training_job("waits", gpus=2, seconds=None)))
+    eventually(lambda: more.condition("Placed").get("status") == "False", "two more have no room there")
+    cluster.parts.api.send(ApiRequest("DELETE", f"{API}/namespaces/{namespace}/resourceclaims/theirs"))
+    more.await_phase("Running")
+    assert chosen(more) == given
+
+
+def test_a_plan_whose_gpus_another_claim_was_given_first_is_made_anew(cluster: ClusterSession, namespace: str) -> None:
+    """As when another pod's claim comes between the plan and the scheduler's turn."""
+    scheduler = cluster.plane.processes["kube-scheduler"]
+    scheduler.signal(signal.SIGSTOP)
+    job = apply(cluster, namespace, training_job("late", gpus=4, seconds=None))
+    eventually(lambda: len(chosen(job)) == 4, "the pod is released, and nobody binds it")
+    (pod,) = job.pods()
+    node = pod.metadata.annotations[c.ANN_PLANNED_NODE]
+    before, uid = chosen(job), claims(cluster, namespace)[pod.metadata.name]["metadata"]["uid"]
+    allocate(cluster, namespace, "first", node, [device_of(cluster, min(before))])
+    eventually(lambda: chosen(job) and min(before) not in chosen(job), "other GPUs are planned")
+    scheduler.signal(signal.SIGCONT)
+    job.await_phase("Running")
+    claim = claims(cluster, namespace)[pod.metadata.name]
+    assert claim["metadata"]["uid"] != uid, "the name was used again"
+    assert allocated(cluster, claim) == chosen(job)
+
+
+def test_gpus_of_a_job_that_ends_for_another_one_are_claimed_anew(cluster: ClusterSession, namespace: str) -> None:
+    cluster.kubectl("create", "priorityclass", "urgent-claims", "--value=1000")
+    low = apply(cluster, namespace, training_job("low", replicas=3, gpus=8, seconds=None, runPolicy=AT_ONCE))
+    low.await_phase("Running")
+    urgent = apply(cluster, namespace, training_job("urgent", gpus=8, seconds=None, priorityClassName="urgent-claims"))
+    urgent.await_phase("Running")
+    (pod,) = urgent.pods()
+    assert allocated(cluster, claims(cluster, namespace)[pod.metadata.name]) == chosen(urgent)
+
+
+def test_another_planner_goes_on_where_one_was_killed(cluster: ClusterSession, namespace: str) -> None:
+    job = apply(cluster, namespace, training_job("before", gpus=8, seconds=None))
+    job.await_phase("Running")
+    cluster.crash("planner-0")
+    after = apply(cluster, namespace, training_job("after", replicas=2, gpus=8, seconds=None))
+    after.await_phase("Running")
+    assert chosen(after).isdisjoint(chosen(job))
+    given = [allocated(cluster, one) for one in claims(cluster, namespace).values()]
+    assert sum(map(len, given)) == len(set().union(*given)) == 24

@@ -4,6 +4,7 @@ of their GPUTopologies. Nobody prepares devices there; kube-scheduler allocates 
 
 from typing import Any, Final
 
+from kompakt_client.requests import ApiRequest
 from tests.support.cluster.reading import topologies
 from tools.kube.session import ClusterSession
 
@@ -30,8 +31,7 @@ def resource_slice(node: str, uuids: list[str], driver: str = DRIVER, key: str =
 def publish(cluster: ClusterSession) -> None:
     """The slices of all nodes, and their class."""
     cluster.parts.api.create(f"{API}/deviceclasses", device_class())
-    for node, topology in topologies(cluster).items():
-        uuids = [gpu["uuid"] for gpu in topology["spec"]["gpus"]]
+    for node, uuids in _uuids(cluster).items():
         cluster.parts.api.create(f"{API}/resourceslices", resource_slice(node, uuids))
 
 
@@ -41,8 +41,30 @@ def claims(cluster: ClusterSession, namespace: str) -> dict[str, dict[str, Any]]
     return {one["metadata"]["name"]: one for one in found}
 
 
+def _uuids(cluster: ClusterSession) -> dict[str, list[str]]:
+    """Of each node, by index."""
+    return {name: [gpu["uuid"] for gpu in one["spec"]["gpus"]] for name, one in topologies(cluster).items()}
+
+
+def device_of(cluster: ClusterSession, uuid: str) -> str:
+    """The name of a GPU's device."""
+    return next(f"gpu-{uuids.index(uuid)}" for uuids in _uuids(cluster).values() if uuid in uuids)
+
+
 def allocated(cluster: ClusterSession, claim: dict[str, Any]) -> set[str]:
     """The GPUs that kube-scheduler gave it."""
-    known = {name: [gpu["uuid"] for gpu in one["spec"]["gpus"]] for name, one in topologies(cluster).items()}
+    known = _uuids(cluster)
     devices = ((claim.get("status") or {}).get("allocation") or {}).get("devices", {}).get("results", ())
     return {known[one["pool"]][int(one["device"].removeprefix("gpu-"))] for one in devices}
+
+
+def allocate(cluster: ClusterSession, namespace: str, name: str, node: str, devices: list[str]) -> None:
+    """Somebody else's claim for these devices, allocated as a scheduler does it."""
+    where = f"{API}/namespaces/{namespace}/resourceclaims"
+    request = {"name": "all", "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": len(devices)}}
+    spec = {"devices": {"requests": [request]}}
+    meta = {"name": name, "namespace": namespace}
+    made = cluster.parts.api.create(where, {"apiVersion": f"{GROUP}/v1", "kind": "ResourceClaim", "metadata": meta, "spec": spec})
+    results = [{"request": "all", "driver": DRIVER, "pool": node, "device": device} for device in devices]
+    body = {**made, "status": {"allocation": {"devices": {"results": results}}}}
+    cluster.parts.api.send(ApiRequest("PUT", f"{where}/{name}/status", body=body))

@@ -1,0 +1,150 @@
+"""Which GPUs are allocated by ResourceClaims, whoever wrote these: read from the claims' status and the drivers' ResourceSlices.
+
+kubelet tells of a claim's GPUs once it has prepared them; a scheduler has given them away some seconds before.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from kompakt_core.contract.claimed_devices import ClaimedDevice, gpus_by_device
+from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_extender.objects import Meta
+from kompakt_extender.project import node_name
+
+Owners = Mapping[GpuUuid, PodUid]
+NOBODY = PodUid("")  # a claim without a pod as its controller
+
+
+class SliceView(msgspec.Struct, frozen=True):
+    """Of a ResourceSlice: its driver and pool, the node whose devices these are ("": not one node's), and the object itself."""
+
+    name: str
+    driver: str
+    pool: str
+    node: NodeName
+    found: Mapping[str, Any]
+
+
+class ClaimView(msgspec.Struct, frozen=True):
+    """Of a ResourceClaim: the pod that controls it, and the devices that it was given to itself."""
+
+    uid: str
+    owner: PodUid
+    devices: tuple[ClaimedDevice, ...]
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+
+class _Devices(msgspec.Struct):
+    results: list[_Result] | None = None
+
+
+class _Allocation(msgspec.Struct):
+    devices: _Devices | None = None
+
+
+class _ClaimStatus(msgspec.Struct):
+    allocation: _Allocation | None = None
+
+
+class _Claim(msgspec.Struct):
+    metadata: Meta
+    status: _ClaimStatus | None = None
+
+
+class _Pool(msgspec.Struct):
+    name: str = ""
+
+
+class _SliceSpec(msgspec.Struct, rename="camel"):
+    driver: str = ""
+    pool: _Pool = msgspec.field(default_factory=_Pool)
+    node_name: str | None = None
+
+
+class _Slice(msgspec.Struct):
+    metadata: Meta
+    spec: _SliceSpec
+
+
+_CLAIM, _SLICE = msgspec.json.Decoder(_Claim), msgspec.json.Decoder(_Slice)
+
+
+def read_claim(raw: bytes) -> ClaimView:
+    """A ResourceClaim's JSON. With `adminAccess` a monitor looks at devices that others have: such results take none."""
+    claim = _CLAIM.decode(raw)
+    allocation = claim.status.allocation if claim.status else None
+    results = (allocation.devices.results if allocation and allocation.devices else None) or ()
+    owners = claim.metadata.owner_references or ()
+    owner = next((one.get("uid", "") for one in owners if one.get("controller") is True and one.get("kind") == "Pod"), "")
+    devices = (ClaimedDevice(one.driver, one.pool, one.device) for one in results if not one.admin_access)
+    return ClaimView(claim.metadata.uid, PodUid(owner), tuple(devices))
+
+
+def read_slice(raw: bytes) -> SliceView:
+    """A ResourceSlice's JSON."""
+    found = _SLICE.decode(raw)
+    node = node_name(found.spec.node_name or "")
+    return SliceView(found.metadata.name, found.spec.driver, found.spec.pool.name, node, msgspec.json.decode(raw))
+
+
+class AllocatedGpus:
+    """Follows slices and claims, and tells of each node whose GPUs are allocated to whom."""
+
+    def __init__(self, told: Callable[[NodeName, Owners], None]) -> None:
+        self._told = told
+        self.slices: dict[str, SliceView] = {}
+        self.claims: dict[str, ClaimView] = {}
+        self._of_pool: dict[str, dict[str, SliceView]] = {}
+        self._in_pool: dict[str, dict[str, ClaimView]] = {}
+
+    def set_slice(self, view: SliceView) -> None:
+        self.remove_slice(view.name, but=view.pool)
+        self.slices[view.name] = view
+        self._of_pool.setdefault(view.pool, {})[view.name] = view
+        self._tell(view.pool)
+
+    def remove_slice(self, name: str, but: str = "") -> None:
+        """`but`: a pool of which is told soon anyway."""
+        gone = self.slices.pop(name, None)
+        if gone is not None:
+            del self._of_pool[gone.pool][name]
+            if gone.pool != but:
+                self._told(gone.node, {})
+                self._tell(gone.pool)
+
+    def set_claim(self, view: ClaimView) -> None:
+        before = self.claims.get(view.uid)
+        self.claims[view.uid] = view
+        self._place(before, view)
+
+    def remove_claim(self, uid: str) -> None:
+        self._place(self.claims.pop(uid, None), None)
+
+    def _place(self, before: ClaimView | None, after: ClaimView | None) -> None:
+        old = {device.pool for device in before.devices} if before else set()
+        new = {device.pool for device in after.devices} if after else set()
+        for pool in old:
+            if before is not None:
+                self._in_pool[pool].pop(before.uid, None)
+        for pool in new:
+            if after is not None:
+                self._in_pool.setdefault(pool, {})[after.uid] = after
+        for pool in old | new:
+            self._tell(pool)
+
+    def _tell(self, pool: str) -> None:
+        """Of the node of this pool; pools of no node hold no GPUs that a link graph could have."""
+        slices = self._of_pool.get(pool, {}).values()
+        node = next((one.node for one in slices if one.node), NodeName(""))
+        if node:
+            named = gpus_by_device(one.found for one in slices)
+            claims = self._in_pool.get(pool, {}).values()
+            self._told(node, {named[device]: one.owner for one in claims for device in one.devices if device in named})

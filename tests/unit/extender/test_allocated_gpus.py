@@ -1,0 +1,129 @@
+"""GPUs that ResourceClaims were given are taken, whoever wrote the claims; a plan that lost some of its own is made anew."""
+
+import contextlib
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kompakt_core import contract as c
+from kompakt_extender.allocated_gpus import AllocatedGpus, read_claim, read_slice
+from tests.support.extender.claims import Claims
+
+DRIVER = "gpu.nvidia.com"
+FIRST = "j-worker-0-a1"
+
+
+def a_slice(node: str = "n0", name: str = "", generation: int = 1, gpus: tuple[int, ...] = (0, 1, 2)) -> bytes:
+    """Devices gpu-0 and so on of a node of the small cluster."""
+    devices = [{"name": f"gpu-{one}", "attributes": {"uuid": {"string": f"GPU-{node}-{one}"}}} for one in gpus]
+    pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    return json.dumps({"metadata": {"name": name or f"{node}-slice"}, "spec": spec}).encode()
+
+
+def a_claim(*devices: str, node: str = "n0", uid: str = "theirs", pod: str = "", **more: Any) -> bytes:
+    results = [{"request": "r", "driver": DRIVER, "pool": node, "device": device, **more} for device in devices]
+    owners = [{"kind": "Pod", "uid": pod, "controller": True}] if pod else []
+    meta = {"name": uid, "uid": uid, "ownerReferences": owners}
+    return json.dumps({"metadata": meta, "status": {"allocation": {"devices": {"results": results}}}}).encode()
+
+
+class Told:
+    def __init__(self) -> None:
+        self.nodes: dict[str, dict[str, str]] = {}
+        self.gpus = AllocatedGpus(lambda node, owners: self.nodes.__setitem__(node, dict(owners)))
+
+    def see(self, *objects: bytes) -> None:
+        for raw in objects:
+            if b'"devices": [' in raw:
+                self.gpus.set_slice(read_slice(raw))
+            else:
+                self.gpus.set_claim(read_claim(raw))
+
+
+@pytest.mark.parametrize("first", ["slice", "claim"])
+def test_whichever_is_seen_first(first: str) -> None:
+    told, objects = Told(), [a_slice(), a_claim("gpu-1", pod="u-1")]
+    told.see(*(objects if first == "slice" else reversed(objects)))
+    assert told.nodes["n0"] == {"GPU-n0-1": "u-1"}
+
+
+def test_a_claim_that_goes_or_changes_gives_its_gpus_back() -> None:
+    told = Told()
+    told.see(a_slice(), a_claim("gpu-0", "gpu-1"), a_claim("gpu-2", uid="other"))
+    told.see(a_claim("gpu-1"))
+    assert told.nodes["n0"].keys() == {"GPU-n0-1", "GPU-n0-2"}
+    told.gpus.remove_claim("theirs")
+    assert told.nodes["n0"].keys() == {"GPU-n0-2"}
+
+
+def test_a_monitors_claim_takes_nothing() -> None:
+    told = Told()
+    told.see(a_slice(), a_claim("gpu-0", adminAccess=True))
+    assert told.nodes["n0"] == {}
+
+
+def test_without_its_slice_a_device_is_no_gpu_and_with_it_again_it_is() -> None:
+    told = Told()
+    told.see(a_slice(), a_claim("gpu-0"))
+    told.gpus.remove_slice("n0-slice")
+    assert told.nodes["n0"] == {}
+    told.see(a_slice())
+    assert told.nodes["n0"].keys() == {"GPU-n0-0"}
+
+
+def test_a_slice_that_goes_to_another_pool_takes_its_gpus_along() -> None:
+    told = Told()
+    told.see(a_slice("n0", "moves"), a_claim("gpu-0"), a_slice("n1", "moves"))
+    assert told.nodes == {"n0": {}, "n1": {}}
+
+
+ANYTHING = st.recursive(st.none() | st.text(max_size=5), lambda inner: st.dictionaries(st.text(max_size=9), inner))
+
+
+@given(st.binary(max_size=200) | ANYTHING.map(msgspec.json.encode))
+def test_objects_of_others_are_read_or_refused(raw: bytes) -> None:
+    for read in (read_claim, read_slice):
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            read(raw)
+
+
+async def test_what_another_claim_has_is_not_planned() -> None:
+    claims = Claims(nodes=1)
+    claims.leader.handlers.slices().set("", read_slice(a_slice(gpus=tuple(range(8)))))
+    claims.leader.handlers.claims().set("", read_claim(a_claim("gpu-0", "gpu-3", "gpu-5")))
+    claims.add_gang(workers=1)
+    await claims.leader.settle()
+    (seat,) = claims.leader.seats("j")
+    assert set(seat.indices).isdisjoint({0, 3, 5})
+
+
+async def test_a_plan_of_which_another_claim_took_gpus_is_withdrawn_at_once_and_made_anew() -> None:
+    claims = Claims(nodes=1)
+    claims.add_gang(workers=1)
+    await claims.leader.settle()
+    (before,) = claims.leader.seats("j")
+    claims.leader.handlers.slices().set("", read_slice(a_slice(gpus=tuple(range(8)))))
+    claims.leader.handlers.claims().set("", read_claim(a_claim(f"gpu-{before.indices[0]}")))
+    await claims.leader.plan()
+    assert "another ResourceClaim was given GPUs of the plan first" in claims.leader.scheduling("j")["message"]
+    await claims.leader.settle()
+    (after,) = claims.leader.seats("j")
+    assert before.indices[0] not in after.indices
+    assert claims.leader.annotations(FIRST)[c.ANN_PLANNED_GPUS].split(",") == list(after.gpus)
+
+
+async def test_its_own_claim_is_no_reason_to_make_a_plan_anew() -> None:
+    claims = Claims(nodes=1)
+    claims.add_gang(workers=1)
+    await claims.leader.settle()
+    (seat,) = claims.leader.seats("j")
+    claims.leader.handlers.slices().set("", read_slice(a_slice(gpus=tuple(range(8)))))
+    claims.leader.handlers.claims().set("", read_claim(a_claim(*(f"gpu-{one}" for one in seat.indices), pod=f"uid-{FIRST}")))
+    await claims.leader.settle()
+    assert claims.leader.seats("j") == (seat,)
+    assert not [write for write in claims.writes if write.startswith("DELETE")]
