@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kompakt_cli.doctor_reading import ClusterReading, Item, is_part, only_reports, option, readable
+from kompakt_cli.doctor_reading import ClusterReading, Item, by_claims, is_part, only_reports, option, others_hand_out, readable
 from kompakt_cli.finding import Finding, ok, problem, some, warning
 from kompakt_core import contract
 from kompakt_core.contract import gpu_holders
@@ -35,6 +35,9 @@ def other_plugins(reading: ClusterReading) -> Iterator[Finding]:
     """Two plugins must not hand out one GPU."""
     if only_reports(reading):
         yield ok("other device plugins", f"somebody else hands out GPUs, as {resource(reading)}; kompakt only reports")
+        return
+    if by_claims(reading):
+        yield ok("other device plugins", "a DRA driver hands out GPUs, by the claims of kompakt's planner")
         return
     ours = resource(reading)
     shared = [one for one in readable(reading.nodes) if _offers(one, ours) and _others(one, ours)]
@@ -136,6 +139,9 @@ def source(reading: ClusterReading) -> str:
 
 def gpu_nodes(reading: ClusterReading) -> Iterator[Finding]:
     """Nodes with GPUs on which no plugin of kompakt speaks."""
+    if by_claims(reading):
+        yield _reported(reading)
+        return
     nodes, ours = readable(reading.nodes), resource(reading)
     silent = sorted(_name(one) for one in nodes if _announces(one) and not _offers(one, ours) and not _others(one, ours))
     if silent and only_reports(reading):
@@ -155,6 +161,16 @@ def gpu_nodes(reading: ClusterReading) -> Iterator[Finding]:
         yield warning("GPU nodes", f"no node offers {ours}", cure)
 
 
+def _reported(reading: ClusterReading) -> Finding:
+    """Where GPUs come by claims no node offers any by number."""
+    told = {_name(one) for one in readable(reading.topologies)}
+    missing = sorted(_name(one) for one in readable(reading.nodes) if _announces(one) and _name(one) not in told)
+    if missing:
+        look = f"kubectl get pods -n {reading.release} -o wide -l app.kubernetes.io/component=device-plugin: does one run there?"
+        return problem("GPU nodes", f"have GPUs and no GPUTopology, so nothing is planned there: {some(missing)}", look)
+    return ok("GPU nodes", f"{len(told)} nodes have GPUs, given by ResourceClaims")
+
+
 def _announces(node: Item) -> bool:
     found = node["metadata"].get("labels") or {}
     return any(found.get(label, "false") not in ("", "false") for label in (contract.LABEL_MACHINE, contract.NVIDIA_GPU_PRESENT))
@@ -164,7 +180,7 @@ def link_graphs(reading: ClusterReading) -> Iterator[Finding]:
     """Whether each node with our GPUs has a GPUTopology that can be used."""
     topologies, ours = {_name(one): one for one in readable(reading.topologies)}, resource(reading)
     nodes = [one for one in readable(reading.nodes) if _offers(one, ours)]
-    offered = "" if only_reports(reading) else ours
+    offered = "" if others_hand_out(reading) else ours
     found = [one for node in nodes for one in _graph(node, topologies.get(_name(node)), offered)]
     yield from found
     if not any(one.check == "link graphs" for one in found):

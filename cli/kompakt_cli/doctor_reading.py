@@ -89,9 +89,21 @@ def option(reading: ClusterReading, option: str) -> str:
     return next((word.removeprefix(option) for word in words if word.startswith(option)), "")
 
 
-def only_reports(reading: ClusterReading) -> bool:
-    """Whether somebody else hands out the GPUs (chart value allocation: Report)."""
+def others_hand_out(reading: ClusterReading) -> bool:
+    """Whether somebody else hands out the GPUs (chart value allocation: Report or ResourceClaims)."""
     return option(reading, "--allocation=") == "report"
+
+
+def by_claims(reading: ClusterReading) -> bool:
+    """Whether they do what kompakt's planner chose, by ResourceClaims."""
+    planners = [one["spec"]["template"]["spec"] for one in readable(reading.deployments) if is_part(one, "scheduler")]
+    words = [word for pod in planners for one in pod["containers"] for word in one.get("args") or ()]
+    return any(word.startswith("--device-class=") for word in words)
+
+
+def only_reports(reading: ClusterReading) -> bool:
+    """Whether kompakt chooses nothing (chart value allocation: Report)."""
+    return others_hand_out(reading) and not by_claims(reading)
 
 
 class ClusterReader:

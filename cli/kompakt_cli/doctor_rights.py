@@ -1,12 +1,13 @@
 """Checks of rights: what who asks may do, and whether the accounts of kompakt have their roles. Pure functions of a reading."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from kompakt_cli.access import DEFAULT_SERVICE
 from kompakt_cli.doctor_reading import AskedRight, ClusterReading, Item, Unread, is_part
 from kompakt_cli.finding import Finding, not_checked, ok, problem, some, warning
 from kompakt_core import contract
+from kompakt_core.contract import gpu_claim
 
 GROUP: Final = contract.GROUP
 OPERATOR: Final = (
@@ -21,7 +22,13 @@ SCHEDULER: Final = (
     ("watch", contract.TOPOLOGY_PLURAL, GROUP),
     ("watch", "nodes", ""),
     ("patch", "pods", ""),
-    ("create", "pods/binding", ""),
+)
+BINDS: Final = ("create", "pods/binding", "")
+CLAIMS: Final = (
+    ("watch", gpu_claim.PLURAL, gpu_claim.GROUP),
+    ("watch", "resourceslices", gpu_claim.GROUP),
+    ("create", gpu_claim.PLURAL, gpu_claim.GROUP),
+    ("delete", gpu_claim.PLURAL, gpu_claim.GROUP),
 )
 PLUGIN: Final = (
     ("watch", "pods", ""),
@@ -56,10 +63,19 @@ def accounts_rights(deployments: Iterable[Item]) -> tuple[AskedRight, ...]:
             only = next((word.partition("=")[2] for word in words if word.startswith("--namespace=")), "")
             found += [AskedRight(*row, namespace=only, account=account) for row in OPERATOR]
         elif is_part(one, "scheduler"):
-            explains = "--explain-only=true" in words
-            found += [AskedRight(*row, account=account) for row in SCHEDULER if not explains or row[0] == "watch"]
+            found += [AskedRight(*row, account=account) for row in _of_scheduler(words)]
             found += [AskedRight(*row, account=account.removesuffix("-scheduler") + ACCOUNT) for row in PLUGIN]
     return tuple(found)
+
+
+def _of_scheduler(words: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """By its arguments: it explains, or plans claims for another scheduler, or binds pods itself."""
+    by_claims = any(word.startswith("--device-class=") for word in words)
+    explains = "--explain-only=true" in words
+    yield from (row for row in SCHEDULER if row[0] == "watch" or not explains)
+    if not (explains or by_claims):
+        yield BINDS
+    yield from CLAIMS if by_claims else ()
 
 
 def own(reading: ClusterReading) -> Iterator[Finding]:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kompakt_cli.doctor_nodes import resource
-from kompakt_cli.doctor_reading import ClusterReading, Item, only_reports, readable
+from kompakt_cli.doctor_reading import ClusterReading, Item, by_claims, only_reports, readable
 from kompakt_cli.finding import Finding, ok, some, warning
 from kompakt_core import contract
-from kompakt_core.contract import timestamps
+from kompakt_core.contract import gpu_claim, timestamps
 from kompakt_core.contract.conditions import Type, read_conditions
 
 PATIENCE_SECONDS: Final = 300.0
@@ -19,9 +19,9 @@ def pods(reading: ClusterReading) -> Iterator[Finding]:
         yield ok("pods", "others place them")
         return
     waiting = [pod for pod in readable(reading.pods) if _waits(pod)]
-    ours = [pod for pod in waiting if pod["spec"].get("schedulerName") == contract.SCHEDULER_NAME]
+    ours = [pod for pod in waiting if _is_ours(pod)]
     name = resource(reading)
-    others = [pod for pod in waiting if pod not in ours and _asks(pod, name)]
+    others = [pod for pod in waiting if pod not in ours and _asks(pod, name) and not by_claims(reading)]
     late = [pod for pod in ours if _age(pod, reading.now) > PATIENCE_SECONDS]
     if others:
         said = f"ask for {name} and name another scheduler: {some(map(_full, others))}"
@@ -60,6 +60,11 @@ def _unseen(job: Item, now: float) -> bool:
 
 def _true(conditions: dict[str, Any], kind: str) -> bool:
     return kind in conditions and bool(conditions[kind].true)
+
+
+def _is_ours(pod: Item) -> bool:
+    by_claim = gpu_claim.is_asked(pod["metadata"].get("annotations") or {})
+    return by_claim or pod["spec"].get("schedulerName") == contract.SCHEDULER_NAME
 
 
 def _waits(pod: Item) -> bool:

@@ -14,7 +14,8 @@ from kompakt_core.contract import counts
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid
 
-API_VERSION: Final = "resource.k8s.io/v1"
+GROUP: Final = "resource.k8s.io"
+API_VERSION: Final = f"{GROUP}/v1"
 KIND: Final = "ResourceClaim"
 PLURAL: Final = "resourceclaims"
 # By which containers and claims of a worker refer to its GPUs.
