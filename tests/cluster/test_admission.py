@@ -53,7 +53,7 @@ def refused(call: Callable[..., Any], *arguments: Any) -> str:
     return str(caught.value.body)
 
 
-@pytest.mark.parametrize("name", sorted(c.OUTPUT_ANNOTATIONS))
+@pytest.mark.parametrize("name", sorted(c.OWN_ANNOTATIONS))
 def test_no_pod_is_made_with_an_annotation_of_ours(mallory: client.CoreV1Api, namespace: str, name: str) -> None:
     assert name in refused(mallory.create_namespaced_pod, namespace, pod("p", notes={name: "x"}))
 

@@ -84,8 +84,23 @@ def gang(**more: Any) -> Object:
     return {"apiVersion": c.API_VERSION, "kind": c.GANG_KIND, "metadata": {"name": "gang", **more}, "spec": {"size": 2}}
 
 
+def claim(name: str, owner: str) -> Object:
+    """For a pod of that name."""
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": UID, "controller": True}]
+    requests = [{"name": "gpus", "exactly": {"deviceClassName": "gpus", "allocationMode": "ExactCount", "count": 1}}]
+    meta = {"name": name, "ownerReferences": owners}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": meta,
+        "spec": {"devices": {"requests": requests}},
+    }
+
+
+BY_CLAIM: Final = {"annotations": {c.ANN_GPUS_BY_CLAIM: "1"}}
 STANDING: Final = (
     pod("strange", {}, schedulerName="nobody"),
+    pod("claimed", BY_CLAIM, schedulerName="nobody"),
     pod("plain", {}),
     pod("here", {}, schedulerName="nobody", nodeName="dgx-0", schedulingGates=[]),
     service("strange", {"labels": WORKER["labels"]}),
@@ -148,6 +163,7 @@ OPERATOR: tuple[Case, ...] = (
     ("operator", "POST", f"{HERE}/pods", pod("w", FOREIGN), JOBS_ONLY),
     ("operator", "POST", f"{HERE}/pods", pod("w", OTHERS), JOBS_ONLY),
     ("operator", "POST", f"{HERE}/pods", pod("w", schedulerName="default-scheduler"), "our scheduler"),
+    ("operator", "POST", f"{HERE}/pods", pod("w", WORKER | BY_CLAIM, schedulerName="default-scheduler"), ""),
     ("operator", "POST", f"{HERE}/pods", pod("w", schedulingGates=[]), "our gate"),
     ("operator", "POST", f"{HERE}/pods", pod("w", schedulingGates=[], nodeName="dgx-0"), "no node"),
     ("operator", "POST", f"{THERE}/pods", pod("w"), NOT_HERE),
@@ -203,6 +219,13 @@ SCHEDULER: tuple[Case, ...] = (
     ("scheduler", "PATCH", f"{HERE}/pods/plain", meta(labels={"a": "b"}), "at our gate"),
     ("scheduler", "PATCH", f"{HERE}/pods/plain", meta(finalizers=["example.com/a"]), "at our gate"),
     ("scheduler", "PATCH", f"{HERE}/pods/strange", notes(planned_node="dgx-0"), "of our scheduler"),
+    ("scheduler", "PATCH", f"{HERE}/pods/claimed", notes(planned_node="dgx-0"), ""),
+    ("scheduler", "PATCH", f"{HERE}/pods/claimed", notes(gpus="GPU-1", gpu_indices="0", value="1"), ""),
+    ("scheduler", "PATCH", f"{HERE}/pods/claimed", notes(gpus_by_claim="2"), "annotation"),  # two policies refuse it
+    ("scheduler", "PATCH", f"{HERE}/pods/plain", notes(gpus_by_claim="2"), "annotation"),
+    ("scheduler", "POST", CLAIMS, claim("plain", "plain"), ""),
+    ("scheduler", "POST", CLAIMS, claim("other", "plain"), "that a pod of the same name controls"),
+    ("scheduler", "DELETE", f"{CLAIMS}/claim", None, "that a pod of the same name controls"),
     ("scheduler", "POST", f"{HERE}/pods/plain/binding", binding(**{"example.com/a": "b"}), "kompakt's annotations only"),
     ("scheduler", "POST", f"{THERE}/pods/plain/binding", binding(), NOT_HERE),
     ("scheduler", "POST", f"{HERE}/pods/plain/eviction", meta(name="plain"), "of the pod whose uid it names"),
