@@ -218,10 +218,10 @@ class Node(RuleBasedStateMachine):
     @rule(silent=st.booleans())
     def kubelet_starts_anew_or_lists_again(self, silent: bool) -> None:
         """A kubelet that starts has the plugin register with it, which looks as soon as that kubelet lists pods."""
-        began, self.silent = silent and not self.silent, silent
-        if began:
+        self.silent = silent
+        if silent:  # also one that starts before the one before it has listed any pod
             self.parts.devices.kubelet_came()
-        elif not silent:
+        else:
             self.look()
 
     # What must hold
