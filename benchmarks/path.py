@@ -182,23 +182,30 @@ def own_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[client.ApiCl
 
 
 @contextmanager
-def whole_cluster(nodes: int, say: Callable[[str], None], with_kueue: bool = False) -> Iterator[ClusterSession]:
-    """A control plane, simulated nodes of eight GPUs and all of kompakt's processes; gone afterwards."""
+def simulated_cluster(nodes: int, say: Callable[[str], None]) -> Iterator[ClusterSession]:
+    """A control plane and simulated nodes of eight GPUs; gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="kompakt-path-") as folder:
         find = find_all([*SIMULATED, "helm"], say).__getitem__
         cluster = ClusterSession(
             simulated.start(Path(folder) / "run", find, simulated.machines(nodes), launch=launch_tied, say=say), find
         )
         try:
-            if with_kueue:
-                kueue.install(cluster, "batch/job")
-            cluster.parts.install({"kueue.enabled": str(with_kueue).lower()})
-            cluster.start(cluster.parts.simulated_plugins())
-            cluster.start_pair("scheduler-0")
-            cluster.start(cluster.parts.operator("operator-0", f"--kueue={str(with_kueue).lower()}"))
             yield cluster
         finally:
             cluster.stop()
+
+
+@contextmanager
+def whole_cluster(nodes: int, say: Callable[[str], None], with_kueue: bool = False) -> Iterator[ClusterSession]:
+    """The same with all of kompakt's processes."""
+    with simulated_cluster(nodes, say) as cluster:
+        if with_kueue:
+            kueue.install(cluster, "batch/job")
+        cluster.parts.install({"kueue.enabled": str(with_kueue).lower()})
+        cluster.start(cluster.parts.simulated_plugins())
+        cluster.start_pair("scheduler-0")
+        cluster.start(cluster.parts.operator("operator-0", f"--kueue={str(with_kueue).lower()}"))
+        yield cluster
 
 
 @contextmanager
