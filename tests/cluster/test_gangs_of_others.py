@@ -14,6 +14,7 @@ from tests.support.cluster.gangs import GANG, adds_a_gate, plain_pod
 from tests.support.cluster.replacing import killed_pair
 from tests.support.examples import EXAMPLES
 from tools.kube.admission import await_policies
+from tools.kube.jobs import story
 from tools.kube.parts import ROOT, Pair
 from tools.kube.session import ClusterSession, eventually, stays
 
@@ -64,7 +65,10 @@ def all_run(cluster: ClusterSession, namespace: str, size: int, gang: str = GANG
         pods = pods_of(cluster, namespace, gang)
         return pods if len(pods) == size and all(pod.status.phase == "Running" for pod in pods) else []
 
-    return eventually(running, f"all {size} pods of {gang} run")
+    try:
+        return eventually(running, f"all {size} pods of {gang} run")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{scheduling(cluster, namespace, gang)}\n{story(cluster, namespace)}") from None
 
 
 def create(cluster: ClusterSession, namespace: str, job: dict[str, Any]) -> None:

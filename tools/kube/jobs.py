@@ -90,11 +90,15 @@ class JobManifest:
 
     def story(self) -> str:
         """Status, pods and logs, for a failed test."""
-        pods = self.cluster.kubectl("get", "pods", "-n", self.namespace, "-o", "wide")
-        events = self.cluster.kubectl("get", "events", "-n", self.namespace)
-        logs = {name: self.cluster.log_of(name).splitlines()[-25:] for name in self.cluster.components}
-        texts = [f"{name}:\n" + "\n".join(lines) for name, lines in logs.items()]
-        return "\n".join([f"status: {self.status}", pods, events, *texts])
+        return f"status: {self.status}\n{story(self.cluster, self.namespace)}"
+
+
+def story(cluster: ClusterSession, namespace: str) -> str:
+    """What is known of a namespace: pods, events, and the end of each part's log."""
+    pods = cluster.kubectl("get", "pods", "-n", namespace, "-o", "wide")
+    events = cluster.kubectl("get", "events", "-n", namespace)
+    logs = {name: cluster.log_of(name).splitlines()[-25:] for name in cluster.components}
+    return "\n".join([pods, events, *(f"{name}:\n" + "\n".join(lines) for name, lines in logs.items())])
 
 
 def apply(cluster: ClusterSession, namespace: str, document: Document) -> JobManifest:
