@@ -14,25 +14,30 @@ from kompakt_extender.objects import Meta
 from kompakt_extender.project import node_name
 
 Owners = Mapping[GpuUuid, PodUid]
-NOBODY = PodUid("")  # a claim without a pod as its controller
+Pool = tuple[str, str]  # the driver, and the pool's name
+_NO_NODE = NodeName("")
 
 
 class SliceView(msgspec.Struct, frozen=True):
-    """Of a ResourceSlice: its driver and pool, the node whose devices these are ("": not one node's), and the object itself."""
+    """Of a ResourceSlice: its pool, the node whose devices these are ("": not one node's), and the object itself."""
 
     name: str
-    driver: str
-    pool: str
+    pool: Pool
     node: NodeName
     found: Mapping[str, Any]
 
 
 class ClaimView(msgspec.Struct, frozen=True):
-    """Of a ResourceClaim: the pod that controls it, and the devices that it was given to itself."""
+    """Of a ResourceClaim: the pod that controls it ("": none does), and the devices that it was given to itself."""
 
     uid: str
     owner: PodUid
     devices: tuple[ClaimedDevice, ...]
+
+    @property
+    def pools(self) -> frozenset[Pool]:
+        """Where its devices lie."""
+        return frozenset((device.driver, device.pool) for device in self.devices)
 
 
 class _Result(msgspec.Struct, rename="camel"):
@@ -92,33 +97,37 @@ def read_slice(raw: bytes) -> SliceView:
     """A ResourceSlice's JSON."""
     found = _SLICE.decode(raw)
     node = node_name(found.spec.node_name or "")
-    return SliceView(found.metadata.name, found.spec.driver, found.spec.pool.name, node, msgspec.json.decode(raw))
+    return SliceView(found.metadata.name, (found.spec.driver, found.spec.pool.name), node, msgspec.json.decode(raw))
 
 
 class AllocatedGpus:
-    """Follows slices and claims, and tells of each node whose GPUs are allocated to whom."""
+    """Follows slices and claims, and tells of each node whose GPUs are allocated to whom.
+
+    Names of pools are a driver's own, and a node may have several pools, of one driver or of many.
+    """
 
     def __init__(self, told: Callable[[NodeName, Owners], None]) -> None:
         self._told = told
         self.slices: dict[str, SliceView] = {}
         self.claims: dict[str, ClaimView] = {}
-        self._of_pool: dict[str, dict[str, SliceView]] = {}
-        self._in_pool: dict[str, dict[str, ClaimView]] = {}
+        self._of_pool: dict[Pool, dict[str, SliceView]] = {}
+        self._in_pool: dict[Pool, dict[str, ClaimView]] = {}
+        self._owners: dict[NodeName, dict[Pool, Owners]] = {}
+        self._node_of: dict[Pool, NodeName] = {}
 
     def set_slice(self, view: SliceView) -> None:
-        self.remove_slice(view.name, but=view.pool)
+        before = self.slices.get(view.name)
+        if before is not None and before.pool != view.pool:
+            self.remove_slice(view.name)
         self.slices[view.name] = view
         self._of_pool.setdefault(view.pool, {})[view.name] = view
         self._tell(view.pool)
 
-    def remove_slice(self, name: str, but: str = "") -> None:
-        """`but`: a pool of which is told soon anyway."""
+    def remove_slice(self, name: str) -> None:
         gone = self.slices.pop(name, None)
         if gone is not None:
             del self._of_pool[gone.pool][name]
-            if gone.pool != but:
-                self._told(gone.node, {})
-                self._tell(gone.pool)
+            self._tell(gone.pool)
 
     def set_claim(self, view: ClaimView) -> None:
         before = self.claims.get(view.uid)
@@ -129,8 +138,8 @@ class AllocatedGpus:
         self._place(self.claims.pop(uid, None), None)
 
     def _place(self, before: ClaimView | None, after: ClaimView | None) -> None:
-        old = {device.pool for device in before.devices} if before else set()
-        new = {device.pool for device in after.devices} if after else set()
+        old = before.pools if before else frozenset()
+        new = after.pools if after else frozenset()
         for pool in old:
             if before is not None:
                 self._in_pool[pool].pop(before.uid, None)
@@ -140,11 +149,19 @@ class AllocatedGpus:
         for pool in old | new:
             self._tell(pool)
 
-    def _tell(self, pool: str) -> None:
+    def _tell(self, pool: Pool) -> None:
         """Of the node of this pool; pools of no node hold no GPUs that a link graph could have."""
         slices = self._of_pool.get(pool, {}).values()
-        node = next((one.node for one in slices if one.node), NodeName(""))
-        if node:
+        node, before = next((one.node for one in slices if one.node), _NO_NODE), self._node_of.get(pool, _NO_NODE)
+        self._node_of[pool] = node
+        if before not in (node, _NO_NODE):
+            self._set(before, pool, {})
+        if node != _NO_NODE:
             named = gpus_by_device(one.found for one in slices)
             claims = self._in_pool.get(pool, {}).values()
-            self._told(node, {named[device]: one.owner for one in claims for device in one.devices if device in named})
+            self._set(node, pool, {named[device]: one.owner for one in claims for device in one.devices if device in named})
+
+    def _set(self, node: NodeName, pool: Pool, owners: Owners) -> None:
+        pools = self._owners.setdefault(node, {})
+        pools[pool] = owners
+        self._told(node, {gpu: owner for one in pools.values() for gpu, owner in one.items()})

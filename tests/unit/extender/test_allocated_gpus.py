@@ -17,11 +17,13 @@ DRIVER = "gpu.nvidia.com"
 FIRST = "j-worker-0-a1"
 
 
-def a_slice(node: str = "n0", name: str = "", generation: int = 1, gpus: tuple[int, ...] = (0, 1, 2)) -> bytes:
+def a_slice(
+    node: str = "n0", name: str = "", gpus: tuple[int, ...] = (0, 1, 2), *, pool: str = "", driver: str = DRIVER
+) -> bytes:
     """Devices gpu-0 and so on of a node of the small cluster."""
     devices = [{"name": f"gpu-{one}", "attributes": {"uuid": {"string": f"GPU-{node}-{one}"}}} for one in gpus]
-    pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    whole = {"name": pool or node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": node, "pool": whole, "devices": devices}
     return json.dumps({"metadata": {"name": name or f"{node}-slice"}, "spec": spec}).encode()
 
 
@@ -80,6 +82,24 @@ def test_a_slice_that_goes_to_another_pool_takes_its_gpus_along() -> None:
     told = Told()
     told.see(a_slice("n0", "moves"), a_claim("gpu-0"), a_slice("n1", "moves"))
     assert told.nodes == {"n0": {}, "n1": {}}
+
+
+def test_pools_of_one_node_are_taken_together() -> None:
+    """Of drivers that make a pool for each device, and of another driver's beside the GPUs'."""
+    told = Told()
+    told.see(a_slice(gpus=(0,)), a_slice(name="second", pool="second", gpus=(1,)), a_slice(name="nics", pool="nics", gpus=()))
+    told.see(a_claim("gpu-0", uid="one"), a_claim("gpu-1", node="second", uid="two"), a_claim("nic-0", node="nics", uid="three"))
+    assert told.nodes["n0"].keys() == {"GPU-n0-0", "GPU-n0-1"}
+    told.gpus.remove_claim("two")
+    assert told.nodes["n0"].keys() == {"GPU-n0-0"}
+    told.gpus.remove_slice("nics")
+    assert told.nodes["n0"].keys() == {"GPU-n0-0"}
+
+
+def test_a_name_of_a_pool_is_its_drivers_own() -> None:
+    told = Told()
+    told.see(a_slice("n0", pool="all"), a_slice("n1", pool="all", driver="nic.example.com"), a_claim("gpu-0", node="all"))
+    assert told.nodes == {"n0": {"GPU-n0-0": ""}, "n1": {}}
 
 
 ANYTHING = st.recursive(st.none() | st.text(max_size=5), lambda inner: st.dictionaries(st.text(max_size=9), inner))
