@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from kompakt_core.contract.gpu_claim import ClaimedDevices
 from kompakt_core.contract.scheduling_record import State
 from kompakt_core.ids import NodeName, PodUid
 from kompakt_extender.allocated_gpus import AllocatedGpus, ClaimView, SliceView
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.offered_gpus import OfferedGpus, RuleView
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.views import JobKind, JobView, LimitsView, NamespaceView, NodeView, PodView, TopologyView
 
@@ -49,11 +51,13 @@ class EventHandlers:
         planner: Planner,
         metrics: ExtenderMetrics,
         touch_gang: Callable[[str], None] = lambda uid: None,
+        devices: ClaimedDevices | None = None,
     ) -> None:
-        """`touch_gang` is told of which gang that others made something has changed."""
+        """`touch_gang` is told of which gang that others made something has changed. `devices`: what claims of ours ask for."""
         self._touch_gang = touch_gang
         self._ledger = ledger
         self._allocated = AllocatedGpus(ledger.set_allocated)
+        self._offered = None if devices is None else OfferedGpus(devices, ledger.set_topology)
         self._jobs = jobs
         self._planner = planner
         self._metrics = metrics
@@ -87,8 +91,25 @@ class EventHandlers:
         return KeyedSink(lambda: known.limits, self._then_wake(known.set_limits), self._then_wake(known.remove_limits))
 
     def slices(self) -> KeyedSink[SliceView]:
-        of = self._allocated
-        return KeyedSink(lambda: of.slices, self._then_wake(of.set_slice), self._then_wake(of.remove_slice))
+        of, offered = self._allocated, self._offered
+
+        def see(view: SliceView) -> None:
+            of.set_slice(view)
+            if offered is not None:
+                offered.set_slice(view)
+
+        def lose(name: str) -> None:
+            of.remove_slice(name)
+            if offered is not None:
+                offered.remove_slice(name)
+
+        return KeyedSink(lambda: of.slices, self._then_wake(see), self._then_wake(lose))
+
+    def taint_rules(self) -> KeyedSink[RuleView]:
+        """Only where claims are ours to write."""
+        of = self._offered
+        assert of is not None
+        return KeyedSink(lambda: of.rules, self._then_wake(of.set_rule), self._then_wake(of.remove_rule))
 
     def claims(self) -> KeyedSink[ClaimView]:
         of = self._allocated
@@ -144,10 +165,15 @@ class EventHandlers:
         self._planner.wake()
 
     def _see_topology(self, topology: TopologyView) -> None:
-        self._ledger.set_topology(topology)
+        if self._offered is not None:
+            self._offered.set_topology(topology)
+        else:
+            self._ledger.set_topology(topology)
         self._planner.wake()
 
     def _lose_topology(self, name: str) -> None:
+        if self._offered is not None:
+            self._offered.remove_topology(name)
         self._ledger.remove_topology(NodeName(name))
         self._planner.wake()
 

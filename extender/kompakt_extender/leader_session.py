@@ -29,6 +29,7 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.limits_in_force import read_limits, read_namespace
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.offered_gpus import read_rule
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.project import read_node
@@ -69,7 +70,7 @@ class LeaderSession:
         """`left` is told why nothing known here can be trusted any more, should it come to that. `resource`: by which name GPUs
         are offered and asked for. `devices`: which pods get by ResourceClaims instead.
         """
-        self._metrics, self._left = metrics, left
+        self._metrics, self._left, self._by_claims = metrics, left, devices is not None
         self.ledger, self.jobs = GpuLedger(), Jobs()
         self.answers = Answers(self.ledger, self.jobs, weights, resource)
         writer = Writer(api, may_write)
@@ -83,7 +84,7 @@ class LeaderSession:
             writer, self.ledger, metrics, self.jobs.released, self.answers.patterns, note=decisions.note, resource=resource
         )
         self.gang_objects = GangObjects(self.jobs, writer, may_write)
-        handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics, self.gang_objects.touch)
+        handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics, self.gang_objects.touch, devices)
         self._watchers = [*self._watch(api, handlers, resource), *(self._watch_claims(api, handlers) if devices else ())]
         self._missing = {watcher.name for watcher in self._watchers}
         self.readers: list[Thread] = []  # they refer to all that is known here until they have ended
@@ -115,9 +116,12 @@ class LeaderSession:
         where = f"/apis/{gpu_claim.API_VERSION}"
         slices = Resource("resourceslices", f"{where}/resourceslices", read_slice, by_name=True)
         claims = Resource("resourceclaims", f"{where}/{gpu_claim.PLURAL}", read_claim)
+        # Kubernetes 1.37 serves them; before, taints stand in slices alone.
+        rules = Resource("devicetaintrules", f"{where}/devicetaintrules", read_rule, by_name=True, optional=True)
         return [
             Watcher(api, slices, handlers.slices(), self._listed, self._left),
             Watcher(api, claims, handlers.claims(), self._listed, self._left),
+            Watcher(api, rules, handlers.taint_rules(), self._listed, self._left),
         ]
 
     def start(self) -> None:
@@ -159,7 +163,8 @@ class LeaderSession:
                 memory.trim()  # the caches live long: the collector need not walk 5,000 nodes again and again
                 self.planner.adopt()
                 self.planner.start()
-                self.retries.start()
+                if not self._by_claims:  # no device plugin of ours asks kubelet to reject a pod that should be tried again
+                    self.retries.start()
                 self.gang_objects.start()
                 return
         if not self._missing:  # a comparison has read everything once more

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from kompakt_core.contract.offered_devices import TAINTED
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
 from kompakt_core.placement.model import NodeState, Snapshot
 from kompakt_core.topology.graph import LinkGraph
@@ -81,10 +82,13 @@ class GpuLedger:
             self._allocated[name] = owners
             self._touch(name)
 
-    def allocated_elsewhere(self, pod: PodUid, node: NodeName, gpus: Iterable[GpuUuid]) -> bool:
-        """Whether one of these GPUs was given to a ResourceClaim that is not this pod's."""
-        owners = self._allocated.get(node, {})
-        return any(owners.get(gpu, pod) != pod for gpu in gpus)
+    def lost(self, pod: PodUid, node: NodeName, gpus: Iterable[GpuUuid]) -> str:
+        """Why a pod's ResourceClaim will not be given these GPUs; empty: it may be, or was. Slices may be gone for a moment."""
+        owners, graph = self._allocated.get(node, {}), self._graph(node)
+        if any(owners.get(gpu, pod) != pod for gpu in gpus):
+            return "another ResourceClaim was given GPUs of the plan first"
+        tainted = {gpu.uuid for gpu in graph.gpus if gpu.health_reason == TAINTED} if graph else set()
+        return "a taint lies on GPUs of the plan" if any(gpu in tainted and gpu not in owners for gpu in gpus) else ""
 
     def set_pod(self, pod: PodView) -> bool:
         """A pod as it was read or watched; answers whether it was news.

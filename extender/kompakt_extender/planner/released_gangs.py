@@ -135,8 +135,8 @@ class ReleasedGangs:
             self._withdraw(job, record, "a node has other GPUs than were planned", pods, [])
             return
         assert record.plan is not None
-        if any(self._ledger.allocated_elsewhere(pod.uid, seat.node, seat.gpus) for pod, seat in unbound):
-            self._withdraw(job, record, "another ResourceClaim was given GPUs of the plan first", pods, [])
+        if lost := next(filter(None, (self._ledger.lost(pod.uid, seat.node, seat.gpus) for pod, seat in unbound)), ""):
+            self._withdraw(job, record, lost, pods, [])
             return
         patience = WITHDRAW_VOLUMES_SECONDS if any(pod.mounts_claims for pod in pods) else WITHDRAW_SECONDS
         late = self._steady() - self._unbound_since(job.uid, record.plan.released_at) >= patience

@@ -2,16 +2,35 @@
 
 import copy
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kompakt_client.requests import Answer
 from kompakt_core import contract as c
 from kompakt_core.contract import gpu_claim
 from kompakt_core.contract.gpu_claim import ClaimedDevices
+from kompakt_extender.allocated_gpus import read_slice
 from tests.support.extender.leader import on_nodes
 from tests.support.extender.world import worker
 
 DEVICES = ClaimedDevices("gpu.nvidia.com", "gpu.nvidia.com")
+
+
+def a_slice(
+    node: str = "n0",
+    name: str = "",
+    gpus: Iterable[int] = (0, 1, 2),
+    *,
+    pool: str = "",
+    driver: str = DEVICES.driver,
+    taints: Mapping[str, list[dict[str, str]]] | None = None,
+) -> bytes:
+    """Devices gpu-0 and so on of a node of the small cluster."""
+    devices = [{"name": f"gpu-{one}", "attributes": {"uuid": {"string": f"GPU-{node}-{one}"}}} for one in gpus]
+    tainted = [{**one, "taints": (taints or {}).get(str(one["name"]).replace("-", ""), [])} for one in devices]
+    whole = {"name": pool or node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": node, "pool": whole, "devices": tainted}
+    return json.dumps({"metadata": {"name": name or f"{node}-slice"}, "spec": spec}).encode()
 
 
 class Claims:
@@ -23,8 +42,14 @@ class Claims:
         self.by_name: dict[str, dict[str, Any]] = {}
         self.full = False
         self.writes: list[str] = []  # in order: claims and gates
+        for index in range(nodes):
+            self.publish(f"n{index}")
         self._send = self.world.send
         self.world.send = self._answer  # type: ignore[method-assign]
+
+    def publish(self, node: str, gpus: Iterable[int] = range(8), **taints: list[dict[str, str]]) -> None:
+        """The driver's slice of a node with these GPUs; `taints` by the device's name without its dash."""
+        self.leader.handlers.slices().set("", read_slice(a_slice(node, gpus=gpus, taints=taints)))
 
     async def _answer(self, method: str, path: str, *, body: Any = None, **more: Any) -> Answer:
         if f"/{gpu_claim.PLURAL}" not in path:

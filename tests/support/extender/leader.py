@@ -89,7 +89,7 @@ class Leader:
             note=self.decisions.note,
         )
         self.gang_objects = GangObjects(self.jobs, world, lambda: True, pause=_no_pause)
-        self.handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics, self.gang_objects.touch)
+        self.handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics, self.gang_objects.touch, devices)
 
     def _clock(self) -> datetime:
         if self._runs_since is None:

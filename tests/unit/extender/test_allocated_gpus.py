@@ -11,20 +11,10 @@ from hypothesis import strategies as st
 
 from kompakt_core import contract as c
 from kompakt_extender.allocated_gpus import AllocatedGpus, read_claim, read_slice
-from tests.support.extender.claims import Claims
+from tests.support.extender.claims import Claims, a_slice
 
 DRIVER = "gpu.nvidia.com"
 FIRST = "j-worker-0-a1"
-
-
-def a_slice(
-    node: str = "n0", name: str = "", gpus: tuple[int, ...] = (0, 1, 2), *, pool: str = "", driver: str = DRIVER
-) -> bytes:
-    """Devices gpu-0 and so on of a node of the small cluster."""
-    devices = [{"name": f"gpu-{one}", "attributes": {"uuid": {"string": f"GPU-{node}-{one}"}}} for one in gpus]
-    whole = {"name": pool or node, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": driver, "nodeName": node, "pool": whole, "devices": devices}
-    return json.dumps({"metadata": {"name": name or f"{node}-slice"}, "spec": spec}).encode()
 
 
 def a_claim(*devices: str, node: str = "n0", uid: str = "theirs", pod: str = "", **more: Any) -> bytes:
@@ -114,7 +104,6 @@ def test_objects_of_others_are_read_or_refused(raw: bytes) -> None:
 
 async def test_what_another_claim_has_is_not_planned() -> None:
     claims = Claims(nodes=1)
-    claims.leader.handlers.slices().set("", read_slice(a_slice(gpus=tuple(range(8)))))
     claims.leader.handlers.claims().set("", read_claim(a_claim("gpu-0", "gpu-3", "gpu-5")))
     claims.add_gang(workers=1)
     await claims.leader.settle()
@@ -127,7 +116,6 @@ async def test_a_plan_of_which_another_claim_took_gpus_is_withdrawn_at_once_and_
     claims.add_gang(workers=1)
     await claims.leader.settle()
     (before,) = claims.leader.seats("j")
-    claims.leader.handlers.slices().set("", read_slice(a_slice(gpus=tuple(range(8)))))
     claims.leader.handlers.claims().set("", read_claim(a_claim(f"gpu-{before.indices[0]}")))
     await claims.leader.plan()
     assert "another ResourceClaim was given GPUs of the plan first" in claims.leader.scheduling("j")["message"]
@@ -142,7 +130,6 @@ async def test_its_own_claim_is_no_reason_to_make_a_plan_anew() -> None:
     claims.add_gang(workers=1)
     await claims.leader.settle()
     (seat,) = claims.leader.seats("j")
-    claims.leader.handlers.slices().set("", read_slice(a_slice(gpus=tuple(range(8)))))
     claims.leader.handlers.claims().set("", read_claim(a_claim(*(f"gpu-{one}" for one in seat.indices), pod=f"uid-{FIRST}")))
     await claims.leader.settle()
     assert claims.leader.seats("j") == (seat,)
