@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kompakt_cli import doctor_install, doctor_nodes, doctor_rights, doctor_waiting
+from kompakt_cli import doctor_claims, doctor_install, doctor_nodes, doctor_rights, doctor_waiting
 from kompakt_cli.doctor_reading import AskedRight, ClusterReader, ClusterReading, Item, readable
 from kompakt_cli.finding import Finding, not_checked, problem
 
@@ -29,6 +29,7 @@ CHECKS: Final = (
     ClusterCheck("other device plugins", ("nodes", "topologies", "daemonsets", "pods"), doctor_nodes.other_plugins),
     ClusterCheck("node labels", ("nodes", "deployments", "daemonsets"), doctor_nodes.labels),
     ClusterCheck("GPU nodes", ("nodes",), doctor_nodes.gpu_nodes),
+    ClusterCheck(doctor_claims.CHECK, ("deployments", "topologies", "device_classes", "slices"), doctor_claims.claimed_gpus),
     ClusterCheck("link graphs", ("nodes", "topologies"), doctor_nodes.link_graphs),
     ClusterCheck("container toolkit", ("topologies", "daemonsets"), doctor_nodes.container_toolkit),
     ClusterCheck("clock of this machine", (), doctor_install.own_clock),

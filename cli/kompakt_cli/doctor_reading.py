@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from kompakt_core import contract
+from kompakt_core.contract import gpu_claim
 from kompakt_core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ class ClusterReading:
     topologies: Items = ()
     pods: Items = ()
     jobs: Items = ()
+    device_classes: Items = ()
+    slices: Items = ()
+    taint_rules: Items = ()
     rights: Mapping[AskedRight, bool | Unread] = field(default_factory=dict)
 
     def lacking(self, *names: str) -> list[Unread]:
@@ -94,11 +98,16 @@ def others_hand_out(reading: ClusterReading) -> bool:
     return option(reading, "--allocation=") == "report"
 
 
-def by_claims(reading: ClusterReading) -> bool:
-    """Whether they do what kompakt's planner chose, by ResourceClaims."""
+def planner_option(reading: ClusterReading, option: str) -> str:
+    """The same of the planner's command line."""
     planners = [one["spec"]["template"]["spec"] for one in readable(reading.deployments) if is_part(one, "scheduler")]
     words = [word for pod in planners for one in pod["containers"] for word in one.get("args") or ()]
-    return any(word.startswith("--device-class=") for word in words)
+    return next((word.removeprefix(option) for word in words if word.startswith(option)), "")
+
+
+def by_claims(reading: ClusterReading) -> bool:
+    """Whether they do what kompakt's planner chose, by ResourceClaims."""
+    return planner_option(reading, "--device-class=") != ""
 
 
 def only_reports(reading: ClusterReading) -> bool:
@@ -138,6 +147,9 @@ class ClusterReader:
             topologies=self._listed(f"{ours}/{contract.TOPOLOGY_PLURAL}"),
             pods=self._listed("/api/v1/pods"),
             jobs=self._listed(f"{ours}/{contract.JOB_PLURAL}"),
+            device_classes=self._listed(f"/apis/{gpu_claim.API_VERSION}/deviceclasses"),
+            slices=self._listed(f"/apis/{gpu_claim.API_VERSION}/resourceslices"),
+            taint_rules=self._listed(f"/apis/{gpu_claim.API_VERSION}/devicetaintrules"),
             rights={one: self._may(one) for one in wanted(readable(deployments))},
         )
 

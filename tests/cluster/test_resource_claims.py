@@ -12,8 +12,8 @@ from kompakt_core import contract as c
 from tests.support.cluster import resource_slices, waits
 from tests.support.cluster.machines import MACHINES
 from tests.support.cluster.own_cluster import own_cluster
-from tests.support.cluster.reading import written
-from tests.support.cluster.resource_slices import API, allocate, allocated, claims, device_of
+from tests.support.cluster.reading import topologies, written
+from tests.support.cluster.resource_slices import API, allocate, allocated, claims, device_of, taint, untaint
 from tools.kube.jobs import Document, JobManifest, apply, training_job
 from tools.kube.session import ClusterSession, eventually
 
@@ -87,6 +87,31 @@ def test_a_plan_whose_gpus_another_claim_was_given_first_is_made_anew(cluster: C
     claim = claims(cluster, namespace)[pod.metadata.name]
     assert claim["metadata"]["uid"] != uid, "the name was used again"
     assert allocated(cluster, claim) == chosen(job)
+
+
+def test_a_device_with_a_taint_is_not_planned_and_its_gang_moves_when_it_is_evicted(
+    cluster: ClusterSession, namespace: str
+) -> None:
+    taint(cluster, "in-service", "dgx-0", "gpu-0", "NoSchedule")
+    tainted = _uuid(cluster, "dgx-0", 0)
+    waits = apply(cluster, namespace, on_dgx_0(training_job("whole", gpus=8, seconds=None)))
+    eventually(lambda: waits.condition("Placed").get("status") == "False", "seven GPUs are left there")
+    untaint(cluster, "in-service")
+    waits.await_phase("Running")
+    assert tainted in chosen(waits)
+    waits.delete()
+    job = apply(cluster, namespace, training_job("moves", replicas=2, gpus=8, seconds=None))
+    job.await_phase("Running")
+    pod = job.pods()[0]
+    taint(cluster, "broken", pod.metadata.annotations[c.ANN_PLANNED_NODE], "gpu-3", "NoExecute")
+    broken = _uuid(cluster, pod.metadata.annotations[c.ANN_PLANNED_NODE], 3)
+    eventually(lambda: len(chosen(job)) == 16 and broken not in chosen(job), "the gang is placed without that GPU")
+    job.await_phase("Running")
+    untaint(cluster, "broken")
+
+
+def _uuid(cluster: ClusterSession, node: str, index: int) -> str:
+    return str(topologies(cluster)[node]["spec"]["gpus"][index]["uuid"])
 
 
 def test_gpus_of_a_job_that_ends_for_another_one_are_claimed_anew(cluster: ClusterSession, namespace: str) -> None:

@@ -35,6 +35,19 @@ def publish(cluster: ClusterSession) -> None:
         cluster.parts.api.create(f"{API}/resourceslices", resource_slice(node, uuids))
 
 
+def taint(cluster: ClusterSession, name: str, node: str, device: str, effect: str) -> None:
+    """An administrator taints a device."""
+    selector = {"driver": DRIVER, "pool": node, "device": device}
+    spec = {"deviceSelector": selector, "taint": {"key": "example.com/service", "effect": effect}}
+    made = {"apiVersion": f"{GROUP}/v1", "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec}
+    cluster.parts.api.create(f"{API}/devicetaintrules", made)
+
+
+def untaint(cluster: ClusterSession, name: str) -> None:
+    """The rule goes."""
+    cluster.parts.api.send(ApiRequest("DELETE", f"{API}/devicetaintrules/{name}"))
+
+
 def claims(cluster: ClusterSession, namespace: str) -> dict[str, dict[str, Any]]:
     """By name."""
     found = cluster.parts.api.get(f"{API}/namespaces/{namespace}/resourceclaims")["items"]

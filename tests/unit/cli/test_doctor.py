@@ -18,7 +18,7 @@ from kompakt_cli.doctor_probe import MachineReading
 from kompakt_cli.doctor_reading import AskedRight, ClusterReading, Item, Unread
 from kompakt_cli.finding import Finding, Health, counted, document, exit_code
 from kompakt_core import contract as c
-from kompakt_core.contract import gpu_claim, timestamps
+from kompakt_core.contract import timestamps
 from kompakt_core.errors import InvalidInput
 from kompakt_core.topology.machines import machine
 from kompakt_core.topology.wire import graph_to_spec
@@ -149,34 +149,6 @@ def test_where_kompakt_only_reports_nothing_else_is_missed() -> None:
     )
     assert not [one for one in needed if one.verb == "create"]
     assert any("somebody else hands out GPUs, as nvidia.com/gpu" in one.found for one in doctor_cluster.findings(reporting))
-
-
-def test_where_gpus_come_by_claims_no_node_need_offer_any_by_number() -> None:
-    planner = part("scheduler", args=["--device-class=gpu.nvidia.com"])
-    deployments = (part("operator"), planner)
-    needed = doctor_rights.accounts_rights(deployments)
-    bare: Item = {**node(), "status": {}}
-    claiming = replace(
-        WELL,
-        deployments=deployments,
-        daemonsets=(plugin("--allocation=report"),),
-        nodes=(bare,),
-        pods=(pod("theirs", 900, "default-scheduler"),),
-        rights=dict.fromkeys((*doctor_rights.own_rights("team", "kompakt-system"), *needed), True),
-    )
-    assert unwell(claiming) == []
-    assert any(one.found == "1 nodes have GPUs, given by ResourceClaims" for one in doctor_cluster.findings(claiming))
-    asked = {(one.verb, one.resource) for one in needed}
-    assert ("create", "resourceclaims") in asked
-    assert ("create", "pods/binding") not in asked
-    (silent,) = unwell(replace(claiming, topologies=()))
-    assert (silent.check, silent.health) == ("GPU nodes", Health.PROBLEM)
-    (nobody,) = unwell(replace(claiming, leases=claiming.leases[:1]))
-    assert nobody.check == "Lease kompakt-scheduler"
-    late = pod("late", 900, "default-scheduler")
-    late["metadata"]["annotations"] = gpu_claim.encode_size(1)
-    (waits,) = unwell(replace(claiming, pods=(late,)))
-    assert "team/late" in waits.found
 
 
 def without(name: str) -> tuple[Item, ...]:
