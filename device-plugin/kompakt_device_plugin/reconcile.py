@@ -9,10 +9,8 @@ from kompakt_client.requests import Object
 from kompakt_core.contract import bound_gpus, gpu_holders
 from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.contract.gpu_holders import GpuHolder, HolderReport
-from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid, indices_of, mask_of
-from kompakt_core.placement.choose import requested_facts
-from kompakt_core.placement.model import GpuRequest
+from kompakt_core.ids import GpuIndex, GpuUuid, MegabytesPerSecond, PodUid
+from kompakt_core.placement.given_set import in_order
 from kompakt_core.topology.graph import LinkGraph
 from kompakt_device_plugin.correction_order import in_turn
 from kompakt_device_plugin.pods import NodePod
@@ -120,22 +118,6 @@ def flaw_of(pod: NodePod, graph: LinkGraph) -> str:
     if len(pod.gpus) != pod.size:
         return f"it names {len(pod.gpus)} GPUs, the pod asks for {pod.size}"
     return f"{foreign[0][:64]} is no GPU of this node" if foreign else ""
-
-
-def in_order(
-    gpus: Iterable[GpuUuid], graph: LinkGraph, gpu_request: GpuRequest
-) -> tuple[tuple[GpuIndex, ...], MegabytesPerSecond]:
-    """The indices of a set in the order of its pattern, and the value of the pattern on it.
-
-    By index, with the value 0, where patterns are not matched: on machines of more GPUs than tables are made for.
-    """
-    place = {gpu.uuid: gpu.index for gpu in graph.gpus}
-    mask = mask_of([place[uuid] for uuid in gpus])
-    try:
-        facts = requested_facts(graph, gpu_request)
-    except InvalidInput:
-        return indices_of(mask), MegabytesPerSecond(0)
-    return facts.order(mask), facts.value(mask)
 
 
 def annotations_of(correction: Correction) -> Object:
