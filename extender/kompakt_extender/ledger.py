@@ -82,6 +82,10 @@ class GpuLedger:
             self._allocated[name] = owners
             self._touch(name)
 
+    def given_to(self, pod: PodUid, node: NodeName) -> frozenset[GpuUuid]:
+        """The GPUs of a node that this pod's ResourceClaims were given."""
+        return frozenset(gpu for gpu, owner in self._allocated.get(node, {}).items() if owner == pod)
+
     def lost(self, pod: PodUid, node: NodeName, gpus: Iterable[GpuUuid]) -> str:
         """Why a pod's ResourceClaim will not be given these GPUs; empty: it may be, or was. Slices may be gone for a moment."""
         owners, graph = self._allocated.get(node, {}), self._graph(node)

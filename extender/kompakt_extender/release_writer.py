@@ -19,7 +19,6 @@ from kompakt_core.contract.plan_record import SeatRecord
 from kompakt_core.contract.preempt_request import PreemptRequest
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_core.errors import InvalidInput, TryLater
-from kompakt_core.ids import MegabytesPerSecond
 from kompakt_extender import record as records
 from kompakt_extender.gangs import annotation_patch, annotations_of, release_patch
 from kompakt_extender.objects import JobObject, Pod
@@ -173,10 +172,9 @@ class ReleaseWriter:
         if self._resource_claims is not None:
             await self._resource_claims.take_back(pods)
 
-    async def note(self, places: Sequence[tuple[PodView, SeatRecord]]) -> None:
-        """Write on pods that another scheduler has bound which GPUs they have: those of their claims."""
-        found = ((pod, BoundGpus(seat.gpus, seat.indices, MegabytesPerSecond(seat.value))) for pod, seat in places)
-        await asyncio.gather(*(self._patch(pod, annotation_patch(pod, bound_gpus.encode(gpus)), "GPUs") for pod, gpus in found))
+    async def note(self, given: Sequence[tuple[PodView, BoundGpus]]) -> None:
+        """Write on pods that another scheduler has bound which GPUs their claims were given."""
+        await asyncio.gather(*(self._patch(pod, annotation_patch(pod, bound_gpus.encode(gpus)), "GPUs") for pod, gpus in given))
 
     async def evict(self, pod: PodView) -> Eviction:
         """Have this very pod end, if its PodDisruptionBudgets let it."""

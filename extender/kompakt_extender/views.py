@@ -107,10 +107,10 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     def written_gpus(self) -> tuple[GpuUuid, ...]:
         """Which GPUs were written on it when it was bound, in pattern order.
 
-        Of a pod with a ResourceClaim of ours that nothing is written on yet those of its plan: no scheduler could give it others.
+        Of a pod with a ResourceClaim of ours that nothing is written on yet those of its plan.
         """
         written = bound_gpus.uuids(self.annotations)
-        return written if written or not self.unnoted else self.planned_gpus
+        return self.planned_gpus if not written and self.unnoted and self.node == self.planned_node else written
 
     @property
     def by_claim(self) -> bool:
@@ -120,8 +120,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     @property
     def unnoted(self) -> bool:
         """Bound with a ResourceClaim of ours, and its GPUs do not stand on it yet."""
-        bound = self.node is not None and self.node == self.planned_node
-        return bound and self.by_claim and not bound_gpus.uuids(self.annotations)
+        return self.node is not None and self.by_claim and not bound_gpus.uuids(self.annotations)
 
 
 class NodeView(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from kompakt_core.contract.plan_record import SeatRecord
+from kompakt_core.contract.bound_gpus import BoundGpus
 from kompakt_core.contract.scheduling_record import Record
 from kompakt_extender.gang_state import FailedWrite, GangState
 from kompakt_extender.gangs import placed_message
@@ -107,9 +107,9 @@ class PendingWrites:
         """Write that a plan is taken back, and then delete what stands for it beside the status."""
         self._start(job, self._withdraw(job, record, pods, self._jobs.states[job.uid]))
 
-    def note(self, job: JobView, places: Sequence[tuple[PodView, SeatRecord]]) -> None:
+    def note(self, job: JobView, given: Sequence[tuple[PodView, BoundGpus]]) -> None:
         """Write on bound pods which GPUs they have."""
-        self._start(job, self._releaser.note(places))
+        self._start(job, self._releaser.note(given))
 
     def _start(self, job: JobView, work: Coroutine[Any, Any, object]) -> None:
         """Run a job's write; while it runs the job is left alone."""

@@ -16,6 +16,7 @@ from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.node_state import ClaimSource
+from kompakt_extender.planner.given_gpus import given_gpus
 from kompakt_extender.planner.newcomers import PODS_WAIT, Newcomers, without
 from kompakt_extender.planner.pending_writes import CLAIM_REFUSED, PendingWrites
 from kompakt_extender.planner.plan_lookup import is_known, looked_up
@@ -121,12 +122,16 @@ class ReleasedGangs:
             self._writes.status(job, told)
 
     def _note(self, job: JobView, plan: PlanRecord, pods: Sequence[PodView]) -> bool:
-        """Which GPUs they have stands on pods that another scheduler has bound once we write it there; False where all does."""
+        """Which GPUs they have stands on pods that another scheduler has bound once we write it there; False where all does.
+
+        A claim that is not seen allocated yet is waited for.
+        """
         seats = {seat.uid: seat for seat in self._looked_up(job, plan).pods if is_known(seat)} if pods else {}
-        places = [(pod, seats[pod.uid]) for pod in pods if pod.uid in seats]
-        if places:
-            self._writes.note(job, places)
-        return bool(places)
+        found = [(pod, given_gpus(pod, seats[pod.uid], self._ledger)) for pod in pods if pod.uid in seats]
+        known = [(pod, gpus) for pod, gpus in found if gpus is not None]
+        if known:
+            self._writes.note(job, known)
+        return bool(found)
 
     def _finish(self, job: JobView, record: Record, unbound: Sequence[tuple[PodView, SeatRecord]]) -> None:
         """Bring it to an end for these pods."""

@@ -9,7 +9,7 @@ from kompakt_client.requests import Answer
 from kompakt_core import contract as c
 from kompakt_core.contract import gpu_claim
 from kompakt_core.contract.gpu_claim import ClaimedDevices
-from kompakt_extender.allocated_gpus import read_slice
+from kompakt_extender.allocated_gpus import read_claim, read_slice
 from tests.support.extender.leader import on_nodes
 from tests.support.extender.world import worker
 
@@ -31,6 +31,14 @@ def a_slice(
     whole = {"name": pool or node, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": driver, "nodeName": node, "pool": whole, "devices": tainted}
     return json.dumps({"metadata": {"name": name or f"{node}-slice"}, "spec": spec}).encode()
+
+
+def a_claim(*devices: str, node: str = "n0", uid: str = "theirs", pod: str = "", **more: Any) -> bytes:
+    """One that was given these devices of a node; `pod`: the uid of the one that controls it."""
+    results = [{"request": "r", "driver": DEVICES.driver, "pool": node, "device": device, **more} for device in devices]
+    owners = [{"kind": "Pod", "uid": pod, "controller": True}] if pod else []
+    meta = {"name": uid, "uid": uid, "ownerReferences": owners}
+    return json.dumps({"metadata": meta, "status": {"allocation": {"devices": {"results": results}}}}).encode()
 
 
 class Claims:
@@ -93,11 +101,16 @@ class Claims:
             one["metadata"]["annotations"] |= gpu_claim.encode_size(gpus)
             self.world.add_pod(one)
 
-    def bind(self, name: str) -> None:
-        """The other scheduler binds a pod to where its claim lets it."""
+    def bind(self, name: str, node: str = "", gpus: Iterable[int] | None = None) -> None:
+        """The other scheduler binds a pod to where its claim lets it, or to what it had chosen for an older claim."""
         pod = self.world.pods[name]
-        pod["spec"]["nodeName"] = pod["metadata"]["annotations"][c.ANN_PLANNED_NODE]
-        self.by_name[name]["status"] = {"reservedFor": [{"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}]}
+        notes, uid = pod["metadata"]["annotations"], pod["metadata"]["uid"]
+        pod["spec"]["nodeName"] = node or notes[c.ANN_PLANNED_NODE]
+        self.by_name[name]["status"] = {"reservedFor": [{"resource": "pods", "name": name, "uid": uid}]}
+        planned = [int(gpu.split("-")[-1]) for gpu in notes[c.ANN_PLANNED_GPUS].split(",")]
+        devices = [f"gpu-{index}" for index in (planned if gpus is None else gpus)]
+        claim = a_claim(*devices, node=pod["spec"]["nodeName"], uid=self.by_name[name]["metadata"]["uid"], pod=uid)
+        self.leader.handlers.claims().set("", read_claim(claim))
         self.leader.add_pod(pod)
 
     def uuids(self, name: str) -> str:

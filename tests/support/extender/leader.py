@@ -51,13 +51,14 @@ class Leader:
         self.answers = Answers(self.ledger, self.jobs, weights)
         self.readers = world.readers
         self.metrics = metrics = ExtenderMetrics()
+        self.pauses: list[float] = []
         seconds = lambda: self._clock().timestamp()  # noqa: E731
         releaser = ReleaseWriter(
             world,
             lambda pod: self.handlers.see_pod(pod),
             pause=_no_pause,
             steady=seconds,
-            resource_claims=None if devices is None else ResourceClaims(world, devices),
+            resource_claims=None if devices is None else ResourceClaims(world, devices, pause=self._paused, steady=seconds),
         )
         self.meanwhile: list[Callable[[], None]] = []  # each happens once, while core plans
         self._wrong: list[BaseException] = []  # what they raised: the planner survives it as it survives any bug, no test may
@@ -95,6 +96,11 @@ class Leader:
         if self._runs_since is None:
             return self.now
         return self.now + timedelta(seconds=asyncio.get_running_loop().time() - self._runs_since)
+
+    async def _paused(self, seconds: float) -> None:
+        """Pauses of writes take no time here, and are kept."""
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
 
     def run_clock(self) -> None:
         """From here on time passes by itself."""

@@ -1,8 +1,6 @@
 """GPUs that ResourceClaims were given are taken, whoever wrote the claims; a plan that lost some of its own is made anew."""
 
 import contextlib
-import json
-from typing import Any
 
 import msgspec
 import pytest
@@ -11,17 +9,10 @@ from hypothesis import strategies as st
 
 from kompakt_core import contract as c
 from kompakt_extender.allocated_gpus import AllocatedGpus, read_claim, read_slice
-from tests.support.extender.claims import Claims, a_slice
+from tests.support.extender.claims import Claims, a_claim, a_slice
 
 DRIVER = "gpu.nvidia.com"
 FIRST = "j-worker-0-a1"
-
-
-def a_claim(*devices: str, node: str = "n0", uid: str = "theirs", pod: str = "", **more: Any) -> bytes:
-    results = [{"request": "r", "driver": DRIVER, "pool": node, "device": device, **more} for device in devices]
-    owners = [{"kind": "Pod", "uid": pod, "controller": True}] if pod else []
-    meta = {"name": uid, "uid": uid, "ownerReferences": owners}
-    return json.dumps({"metadata": meta, "status": {"allocation": {"devices": {"results": results}}}}).encode()
 
 
 class Told:

@@ -13,8 +13,7 @@ from kompakt_core import contract as c
 from kompakt_core.contract.offered_devices import NOT_PUBLISHED, TAINTED
 from kompakt_extender.allocated_gpus import read_claim, read_slice
 from kompakt_extender.offered_gpus import read_rule
-from tests.support.extender.claims import Claims, a_slice
-from tests.unit.extender.test_allocated_gpus import a_claim
+from tests.support.extender.claims import Claims, a_claim, a_slice
 
 FIRST = "j-worker-0-a1"
 OFF = [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]
