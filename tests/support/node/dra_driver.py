@@ -25,8 +25,10 @@ CLASS: Final = {
 
 
 @contextmanager
-def dra_driver(world: World, one: RealNode, gpus: Mapping[str, str]) -> Iterator[None]:
-    """It runs on the node meanwhile. `gpus`: UUIDs by the names of devices."""
+def dra_driver(world: World, one: RealNode, gpus: Mapping[str, str], *, cdi: str = "") -> Iterator[None]:
+    """It runs on the node meanwhile. `gpus`: UUIDs by the names of devices. `cdi`: the kind of the CDI devices that containers
+    get, on a node whose container runtime knows these.
+    """
     for folder in (f"plugins/{DRIVER}", "plugins_registry", "cdi"):
         (kubelet_folder(one) / folder).mkdir(parents=True, exist_ok=True)
     command = [
@@ -34,7 +36,8 @@ def dra_driver(world: World, one: RealNode, gpus: Mapping[str, str]) -> Iterator
         f"--kubeconfig={world.cluster.plane.keys.folder / f'kubelet-{one.name}.kubeconfig'}",
         f"--node={one.name}",
         f"--driver={DRIVER}",
-        "--cdi-dir=/var/lib/kubelet/cdi",
+        "--cdi-dir=/run/cdi" if cdi else "--cdi-dir=/var/lib/kubelet/cdi",
+        f"--cdi-kind={cdi}",
         f"--devices={','.join(f'{name}={uuid}' for name, uuid in gpus.items())}",
     ]
     with (one.home / "dra-driver.log").open("wb") as log:

@@ -6,6 +6,7 @@ EPERM where it may not.
 
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -76,8 +77,9 @@ class GpuMachine:
 
 
 @contextmanager
-def gpu_machine(world: World) -> Iterator[GpuMachine]:
-    """One more node under containerd 2, its own device plugin with source nvml; gone afterwards.
+def gpu_machine(world: World, *settings: str) -> Iterator[GpuMachine]:
+    """One more node under containerd 2, its own device plugin with source nvml; gone afterwards. `settings`: of the chart, for
+    that plugin, such as an `allocation` in which it offers nothing.
 
     Its handlers nvidia-open and nvidia-shut are NVIDIA's container runtime with the variable accepted and refused.
     """
@@ -91,13 +93,23 @@ def gpu_machine(world: World) -> Iterator[GpuMachine]:
         _make_files(one.home / "dev", len(machine.gpus))
         await_state(lambda: condition(world.kubectl.get("node", one.name), "Ready"), f"{one.name} Ready", 60)
         machine.specify(machine.gpus)  # not earlier: until its /run is mounted it would be the host's
-        world.kubectl.apply(json.dumps(_plugin(world, one, _driver(one.home / "driver"))))
-        install.await_gpus(world.kubectl, {one.name: len(machine.gpus)})
+        world.kubectl.apply(json.dumps(_plugin(world, one, _driver(one.home / "driver"), settings)))
+        if settings:
+            await_state(lambda: reported(world, one.name) == list(machine.gpus), f"{one.name} reports its GPUs", 60)
+        else:
+            install.await_gpus(world.kubectl, {one.name: len(machine.gpus)})
         yield machine
     finally:
         world.kubectl("delete", "daemonset", PLUGIN, "--namespace=kompakt-system", "--ignore-not-found")
         real.remove_node(world.cluster, one)
+        shutil.rmtree(folder)
         world.kubectl("delete", "node", one.name, "--ignore-not-found")
+
+
+def reported(world: World, node: str) -> list[str]:
+    """The UUIDs of its GPUTopology; none while there is none."""
+    found = {one["metadata"]["name"]: one for one in world.kubectl.items("gputopologies")}
+    return [gpu["uuid"] for gpu in found[node]["spec"]["gpus"]] if node in found else []
 
 
 def _driver(folder: Path) -> Path:
@@ -139,7 +151,7 @@ def _handlers(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _plugin(world: World, one: RealNode, library: Path) -> dict[str, Any]:
+def _plugin(world: World, one: RealNode, library: Path, settings: Sequence[str]) -> dict[str, Any]:
     """The chart's DaemonSet with source nvml, on this node only. It is to be isolated: its default handler is runc."""
     ours, _, tag = world.images.names[f"kompakt-{PACKAGES[0]}"].rpartition(":")
     found = objects(
@@ -150,6 +162,7 @@ def _plugin(world: World, one: RealNode, library: Path) -> dict[str, Any]:
         f'devicePlugin.driverFolder="{library.parent}"',
         'devicePlugin.extraEnv=[{"name":"KOMPAKT_NVML_MACHINE","value":"/driver/machine"}]',
         f'devicePlugin.nodeSelector={{"kubernetes.io/hostname":"{one.name}"}}',
+        *settings,
     )["DaemonSet", "kompakt-device-plugin"]
     found["metadata"] = {"name": PLUGIN, "namespace": "kompakt-system"}
     found["spec"]["selector"]["matchLabels"] = labels = {"app": PLUGIN}

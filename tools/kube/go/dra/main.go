@@ -12,11 +12,13 @@ import (
 	"strings"
 	"syscall"
 
+	"google.golang.org/grpc"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubernetes/test/e2e/dra/test-driver/app"
 )
 
@@ -27,6 +29,7 @@ func main() {
 	kubelet := flag.String("kubelet-dir", "/var/lib/kubelet", "kubelet's folder")
 	cdi := flag.String("cdi-dir", "/var/run/cdi", "where CDI specifications are written")
 	devices := flag.String("devices", "", "NAME=UUID or NAME=UUID=PARENT, comma-separated; PARENT is the GPU that a partition is of")
+	kind := flag.String("cdi-kind", "", "kind of CDI devices, named by UUID, that containers get beside those of the test driver")
 	version := flag.Bool("version", false, "print the version of Kubernetes whose test driver this is")
 	flag.Parse()
 	log.SetFlags(0)
@@ -48,6 +51,7 @@ func main() {
 	slice := resourceslice.Slice{Devices: published(*devices)}
 	resources := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{*node: {Slices: []resourceslice.Slice{slice}}}}
 	plugin, err := app.StartPlugin(ctx, *cdi, *driver, client, *node, app.FileOperations{DriverResources: &resources}, app.Options{},
+		kubeletplugin.GRPCInterceptor(withFiles(*kind, slice.Devices)),
 		kubeletplugin.PluginDataDirectoryPath(filepath.Join(*kubelet, "plugins", *driver)),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(*kubelet, "plugins_registry")))
 	if err != nil {
@@ -55,6 +59,26 @@ func main() {
 	}
 	<-ctx.Done()
 	plugin.Stop()
+}
+
+// withFiles adds the CDI device of each GPU to what is answered to kubelet. The test driver itself shows a container nothing but a
+// variable.
+func withFiles(kind string, devices []resourceapi.Device) grpc.UnaryServerInterceptor {
+	names := map[string]string{}
+	for _, one := range devices {
+		names[one.Name] = kind + "=" + *one.Attributes["uuid"].StringValue
+	}
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		answer, err := handler(ctx, request)
+		if prepared, ok := answer.(*drapb.NodePrepareResourcesResponse); ok && kind != "" {
+			for _, claim := range prepared.Claims {
+				for _, device := range claim.Devices {
+					device.CdiDeviceIds = append(device.CdiDeviceIds, names[device.DeviceName])
+				}
+			}
+		}
+		return answer, err
+	}
 }
 
 func pinned() string {
