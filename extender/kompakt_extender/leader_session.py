@@ -163,7 +163,7 @@ class LeaderSession:
                 memory.trim()  # the caches live long: the collector need not walk 5,000 nodes again and again
                 self.planner.adopt()
                 self.planner.start()
-                if not self._by_claims:  # no device plugin of ours asks kubelet to reject a pod that should be tried again
+                if not self._by_claims:  # kube-scheduler asks nothing there, so nothing was rejected
                     self.retries.start()
                 self.gang_objects.start()
                 return

@@ -24,9 +24,6 @@ class ClaimedDevice(NamedTuple):
     name: str
 
 
-Published = Mapping[ClaimedDevice, Mapping[str, Any]]
-
-
 def published(slices: Iterable[Mapping[str, Any]]) -> dict[ClaimedDevice, Mapping[str, Any]]:
     """The devices of these ResourceSlices. Of a pool that is being published anew the newest generation counts."""
     found: dict[ClaimedDevice, tuple[int, Mapping[str, Any]]] = {}

@@ -33,10 +33,9 @@ def offers(
     for device, raw in published(slices).items():
         uuid = text_attribute(device.driver, raw, devices.key)
         if device.driver == devices.driver and uuid and not text_attribute(device.driver, raw, PARENT):
-            problem = _problem(device, raw, rules)
-            # NVIDIA's driver publishes a GPU a second time for virtual machines: one of the two that is offered is enough.
-            if found.get(GpuUuid(uuid)) != OFFERED:
-                found[GpuUuid(uuid)] = problem
+            # NVIDIA's driver publishes a GPU a second time for virtual machines. Which of the two a DeviceClass selects is not
+            # known here, so what keeps claims off one of them counts.
+            found[GpuUuid(uuid)] = found.get(GpuUuid(uuid)) or _problem(device, raw, rules)
     return found
 
 

@@ -75,10 +75,12 @@ def test_what_a_rule_selects(selector: dict[str, str] | None, tainted: list[str]
     assert set(offers(slices, [rule(selector, "None")], NVIDIAS).values()) == {OFFERED}
 
 
-def test_of_a_gpu_that_is_published_twice_one_is_enough() -> None:
+def test_of_a_gpu_that_is_published_twice_both_must_be_offered() -> None:
+    """Only one of them is in the DeviceClass."""
     off, on = gpu("gpu-0", "GPU-0", taints=[KEEPS_OFF]), gpu("vfio-0", "GPU-0")
     for devices in ((off, on), (on, off)):
-        assert offers([slice_of(*devices)], [], NVIDIAS) == {"GPU-0": OFFERED}
+        assert offers([slice_of(*devices)], [], NVIDIAS) == {"GPU-0": TAINTED}
+    assert offers([slice_of(on, gpu("gpu-0", "GPU-0"))], [], NVIDIAS) == {"GPU-0": OFFERED}
 
 
 def test_only_the_driver_whose_claims_are_written_counts_and_only_by_its_key() -> None:
