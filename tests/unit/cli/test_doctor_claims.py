@@ -8,7 +8,7 @@ from kompakt_cli.doctor_claims import CHECK
 from kompakt_cli.doctor_reading import Item, Unread
 from kompakt_cli.finding import Finding, Health
 from kompakt_core.contract import gpu_claim
-from tests.unit.cli.test_doctor import WELL, node, part, plugin, pod, topology, unwell
+from tests.support.cli.well_cluster import WELL, node, part, plugin, pod, topology, unwell
 
 DRIVER = "gpu.nvidia.com"
 DEPLOYMENTS = (
