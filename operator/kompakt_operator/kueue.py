@@ -11,12 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from kompakt_core import contract
-from kompakt_core.contract import expected_pods, job_owner, worker_labels
+from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.conditions import MESSAGE_LIMIT
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.quantity import parse_amount
 from kompakt_core.job.workload import PodSet, Workload, WorkloadState
+from kompakt_operator.pod_specs import sized
 from kompakt_operator.projections import OwnedView, owned
 from kompakt_operator.render import owner_of
 
@@ -84,20 +85,10 @@ def workload(job: TrainingJob, queue: str, pods: Mapping[str, Object], priority:
             "priority": priority.value,
             **named,
             "podSets": [
-                {"name": role.name, "count": role.replicas, "template": {"spec": _spec(pods[role.name])}} for role in job.roles
+                {"name": role.name, "count": role.replicas, "template": {"spec": sized(pods[role.name])}} for role in job.roles
             ],
         },
     }
-
-
-def _spec(pod: Mapping[str, Any]) -> Object:
-    """What a pod's size and nodes depend on. Images are part of it: admission checks make PodTemplates of it, which need them."""
-    images = {one["name"]: one["image"] for one in (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ()))}
-    spec: Object = expected_pods.trimmed(pod)["spec"]
-    for name in ("containers", "initContainers"):
-        if name in spec:
-            spec[name] = [{**one, "image": images[one["name"]]} for one in spec[name]]
-    return spec
 
 
 def read_workload(raw: bytes) -> OwnedView[Workload] | None:
