@@ -165,7 +165,7 @@ def _ended(cluster: ProfilingCluster, name: str, limit_s: float) -> Document:
     while (status := cluster.status(name)).get("phase") not in ("Succeeded", "Failed"):
         scheduling = status.get("scheduling") or {}
         why = scheduling.get("message", "")
-        if scheduling.get("reason") == Reason.NEVER_FITS:
+        if scheduling.get("reason") in (Reason.NEVER_FITS, Reason.INVALID_REQUEST):
             raise InvalidInput(f"{name}: {why}")
         if time.monotonic() > until:
             phase = status.get("phase") or "not seen by an operator"

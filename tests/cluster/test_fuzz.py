@@ -85,8 +85,8 @@ def rest(job: Document | None) -> str:
         return "left alone"
     if status.get("phase") in ("Succeeded", "Failed", "Suspended"):
         return str(status["phase"])
-    if holding.get("Placed", {}).get("reason") == "NeverFits":
-        return "NeverFits"
+    if (reason := holding.get("Placed", {}).get("reason")) in ("NeverFits", "InvalidRequest"):
+        return str(reason)
     return "Stalled" if holding.get("Stalled", {}).get("status") == "True" else ""
 
 

@@ -153,7 +153,7 @@ class Nomination:
         try:
             gang = gang_of(job, pods, record, cycle.began)
         except InvalidInput as error:
-            return Unplannable(job, record, Reason.NEVER_FITS.value, str(error), mark)
+            return Unplannable(job, record, Reason.INVALID_REQUEST.value, str(error), mark)
         return self._planning_request(turn, gang, cycle)
 
     def _planning_request(self, turn: _Turn, gang: Gang, cycle: PlanningCycle) -> PlanningRequest:

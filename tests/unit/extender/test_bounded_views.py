@@ -97,7 +97,7 @@ def test_workers_of_a_role_share_one_copy_of_their_rules() -> None:
 async def test_a_gang_with_more_rules_than_are_read_is_refused_with_a_sentence(leader: Leader, rules: dict[str, Any]) -> None:
     await leader.place("j", 2, 2, **rules)
     found = leader.scheduling("j")
-    assert (found["state"], found["reason"]) == ("Waiting", "NeverFits")
+    assert (found["state"], found["reason"]) == ("Waiting", "InvalidRequest")
     assert "at most 32768 are read: give the nodes that are meant a label" in found["message"]
 
 
