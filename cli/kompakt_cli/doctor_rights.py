@@ -16,6 +16,12 @@ OPERATOR: Final = (
     ("create", "pods", ""),
     ("create", "services", ""),
 )
+KUEUE: Final = (("watch", "workloads", "kueue.x-k8s.io"), ("create", "workloads", "kueue.x-k8s.io"))
+AUTOSCALER: Final = (
+    ("watch", "provisioningrequests", "autoscaling.x-k8s.io"),
+    ("create", "provisioningrequests", "autoscaling.x-k8s.io"),
+    ("create", "podtemplates", ""),
+)
 SCHEDULER: Final = (
     ("watch", contract.JOB_PLURAL, GROUP),
     ("patch", f"{contract.JOB_PLURAL}/status", GROUP),
@@ -61,11 +67,18 @@ def accounts_rights(deployments: Iterable[Item]) -> tuple[AskedRight, ...]:
         words = [word for container in pod["containers"] for word in container.get("args") or ()]
         if is_part(one, "operator"):
             only = next((word.partition("=")[2] for word in words if word.startswith("--namespace=")), "")
-            found += [AskedRight(*row, namespace=only, account=account) for row in OPERATOR]
+            found += [AskedRight(*row, namespace=only, account=account) for row in _of_operator(words)]
         elif is_part(one, "scheduler"):
             found += [AskedRight(*row, account=account) for row in _of_scheduler(words)]
             found += [AskedRight(*row, account=account.removesuffix("-scheduler") + ACCOUNT) for row in PLUGIN]
     return tuple(found)
+
+
+def _of_operator(words: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """By its arguments: it works with Kueue, and asks an autoscaler for nodes."""
+    yield from OPERATOR
+    yield from KUEUE if "--kueue=true" in words else ()
+    yield from AUTOSCALER if any(word.startswith("--provisioning-class=") and word[-1] != "=" for word in words) else ()
 
 
 def _of_scheduler(words: Collection[str]) -> Iterator[tuple[str, str, str]]:

@@ -20,6 +20,8 @@ def why(status: dict[str, Any]) -> str:
     if reconciling is not None and reconciling.reason == ConditionReason.WAITING_FOR_QUOTA:
         return _reconciling(reconciling)  # what the planner said is of an earlier attempt
     waits = str((status.get("scheduling") or {}).get("message", "")) if phase != Phase.STARTING else ""
+    if waits and reconciling is not None and reconciling.reason == ConditionReason.WAITING_FOR_NODES:
+        return f"{waits}; {_reconciling(reconciling)}"
     return waits or _reconciling(reconciling)
 
 

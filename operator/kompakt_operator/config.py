@@ -27,6 +27,7 @@ class OperatorConfig:
     `watch_patience`: how many seconds a watch may take to show what the API server has. `runtime_pull_secrets`: names.
     `resource`: by which name workers ask for GPUs. `kueue`: jobs that name a queue wait for Kueue's admission.
     `claims_scheduler`: the scheduler of workers that get their GPUs by ResourceClaims; "": by a device plugin.
+    `provisioning_class`: of the ProvisioningRequests that are made for gangs that fit on no node; "": none are made.
     """
 
     runtime_image: str
@@ -45,6 +46,7 @@ class OperatorConfig:
     resource: str = contract.RESOURCE
     kueue: bool = False
     claims_scheduler: str = ""
+    provisioning_class: str = ""
 
 
 def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> OperatorConfig:
@@ -78,6 +80,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         raise InvalidInput(f"--resource: one of {', '.join(contract.RESOURCES)}; got {given.resource!r}")
     if given.claims_scheduler and not OBJECT_NAME.fullmatch(given.claims_scheduler):
         raise InvalidInput(f"--claims-scheduler: {given.claims_scheduler!r} is no scheduler's name")
+    if given.provisioning_class and not OBJECT_NAME.fullmatch(given.provisioning_class):
+        raise InvalidInput(f"--provisioning-class: {given.provisioning_class!r} is no name of a provisioning class")
     if given.log_level not in LEVELS:
         raise InvalidInput(f"--log-level: one of {', '.join(LEVELS)}; got {given.log_level!r}")
     return OperatorConfig(
@@ -97,6 +101,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         resource=given.resource,
         kueue=given.kueue == "true",
         claims_scheduler=given.claims_scheduler,
+        provisioning_class=given.provisioning_class,
     )
 
 
@@ -130,6 +135,12 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "name of the scheduler that serves ResourceClaims: workers get their GPUs by these; default: by a device plugin",
     )
     flag("--kueue", "false", "whether jobs with the label kueue.x-k8s.io/queue-name wait until Kueue has admitted them")
+    flag(
+        "--provisioning-class",
+        "",
+        "class of the ProvisioningRequests by which cluster-autoscaler is asked for nodes for gangs that fit on none; default: "
+        "none are made",
+    )
     flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")
     return made

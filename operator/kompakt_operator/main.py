@@ -20,7 +20,7 @@ from kompakt_client.errors import Rejected, explained
 from kompakt_client.reviews import Reviews
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput, TryLater
-from kompakt_operator import crd, watching
+from kompakt_operator import crd, provisioning, watching
 from kompakt_operator.api import OperatorApi
 from kompakt_operator.config import OperatorConfig, read_config
 from kompakt_operator.events import EventAnnouncer
@@ -33,7 +33,7 @@ from kompakt_operator.workqueue import WORKERS, Key, WorkQueue
 
 CONFLICT_SECONDS = 0.02
 CLOSING_SECONDS = 3.0
-KUEUE_SECONDS = 10.0
+OTHERS_SECONDS = 10.0
 # A gang's pods come, are bound and start one by one; its status is written at most so often, not once for each of them. A job
 # without pods does not rest: the news that it waits for is that of its places.
 REST_SECONDS = 0.25
@@ -102,7 +102,7 @@ async def _first(*waits: Awaitable[object]) -> None:
 async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHealth, stop: asyncio.Event) -> None:
     """Watch and reconcile until cancelled, or until the process must begin anew."""
     queue, first = WorkQueue(), await crd.served(api)
-    observed = Observed(api.client, queue, config.namespace, config.watch_patience, config.kueue)
+    observed = Observed(api.client, queue, config.namespace, config.watch_patience, config.kueue, bool(config.provisioning_class))
     api.answered = observed.answered
     observed.start()
     try:
@@ -113,7 +113,7 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
         pulse.listed = True
         scraper, announcer = Scraper(queue, config.progress_seconds), EventAnnouncer(api, config.identity)
         told = config.runtime_image, config.keep_nodes, config.runtime_pull_secrets, config.planner_patience
-        asked = config.resource, config.claims_scheduler
+        asked = config.resource, config.claims_scheduler, config.provisioning_class
         reconciler = Reconciler(api, observed, queue, scraper, announcer, *told, *asked)
         workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
         registry = watching.registry_for(config, observed, reconciler.notice)
@@ -126,12 +126,17 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
 
 
 async def _listed_in_time(observed: Observed, config: OperatorConfig) -> None:
-    """Workloads, if Kueue is there: without it jobs that name no queue must not wait for long."""
+    """What others define, if they are there: without it jobs that do not need it must not wait for long."""
     if config.kueue:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(observed.kueue.wait(), KUEUE_SECONDS)
+            await asyncio.wait_for(observed.kueue.wait(), OTHERS_SECONDS)
         if observed.without_kueue:
             log.error("%s", observed.without_kueue)
+    if config.provisioning_class:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(observed.autoscaler.wait(), OTHERS_SECONDS)
+        if not observed.autoscaler.is_set():
+            log.error("%s (%s) cannot be listed: is its CRD installed?", provisioning.PLURAL, provisioning.API_VERSION)
 
 
 async def _watch(config: OperatorConfig, registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:

@@ -16,8 +16,9 @@ from kompakt_core import contract
 from kompakt_core.contract import worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.job.pods import WorkerPod
+from kompakt_core.job.provisioning import NodeRequest
 from kompakt_core.job.workload import Workload
-from kompakt_operator import kueue
+from kompakt_operator import kueue, provisioning
 from kompakt_operator.api import PAGE, core_path
 from kompakt_operator.projections import (
     BY_JOB,
@@ -59,10 +60,16 @@ class Observed:
     """Read on the loop; Reflectors write in their threads, and the queue gets the keys of jobs of which something changed."""
 
     def __init__(
-        self, source: Source, queue: WorkQueue, namespace: str = "", patience: float = 180.0, with_kueue: bool = False
+        self,
+        source: Source,
+        queue: WorkQueue,
+        namespace: str = "",
+        patience: float = 180.0,
+        with_kueue: bool = False,
+        with_autoscaler: bool = False,
     ) -> None:
         """`namespace` "": all; a watch that shows nothing for `patience` seconds was connected anew at least twice.
-        `with_kueue`: Workloads are watched too.
+        `with_kueue`: Workloads are watched too; `with_autoscaler`: ProvisioningRequests.
         """
         self._source, self._queue, self._loop = source, queue, asyncio.get_running_loop()
         self._silence, self._listed = patience / SILENCES, dict[str, asyncio.Event]()
@@ -78,6 +85,14 @@ class Observed:
             self._watching.append(self._workloads)
         self.kueue = self._listed.pop(WORKLOADS, asyncio.Event())
         """Set once Workloads were listed: where Kueue is gone, jobs that name no queue still run."""
+        self._node_requests: Reflector[OwnedView[NodeRequest]] | None = None
+        if with_autoscaler:
+            path = provisioning.requests_path(namespace)
+            reflector = self._reflector(provisioning.PLURAL, path, provisioning.read_request, self._owners_changed)
+            self._node_requests = reflector
+            self._watching.append(reflector)
+        self.autoscaler = self._listed.pop(provisioning.PLURAL, asyncio.Event())
+        """Set once ProvisioningRequests were listed: where nobody serves them, jobs that need no further nodes still run."""
         self._topologies: Reflector[Unhealthy] | None = None
         if not namespace:  # GPUTopologies belong to the cluster; with rights in one namespace they cannot be read
             self._topologies = self._reflector(contract.TOPOLOGY_PLURAL, TOPOLOGIES, read_unhealthy, self._health_changed, True)
@@ -88,6 +103,7 @@ class Observed:
             "Pod": self._pods.held,
             "Service": self._services.held,
             **({kueue.KIND: self._workloads.held} if self._workloads else {}),
+            **({provisioning.KIND: self._node_requests.held} if self._node_requests else {}),
         }
 
     def start(self) -> None:
@@ -130,6 +146,11 @@ class Observed:
         found = _found(self._workloads, BY_JOB, index_of(job)) if self._workloads else ()
         return next((one.view for one in found), None)
 
+    def node_request(self, job: JobOwner) -> NodeRequest | None:
+        """A job's ProvisioningRequest; None where it has none."""
+        found = _found(self._node_requests, BY_JOB, index_of(job)) if self._node_requests else ()
+        return next((one.view for one in found), None)
+
     def jobs_named(self, key: Key) -> list[JobOwner]:
         """All jobs of that namespace and name of which anything is there: one, and older ones that are being removed."""
         name = "/".join(key)
@@ -162,6 +183,8 @@ class Observed:
                 self._services.answered(raw)
             elif found["kind"] == kueue.KIND and self._workloads:
                 self._workloads.answered(raw)
+            elif found["kind"] == provisioning.KIND and self._node_requests:
+                self._node_requests.answered(raw)
 
     def job_answered(self, obj: Object) -> None:
         """A TrainingJob that an answer shows."""

@@ -17,9 +17,10 @@ from kompakt_core.job import workload
 from kompakt_core.job.batches import read_batch
 from kompakt_core.job.gradients import read_gradients
 from kompakt_core.job.model import Evictions, Role, TrainingJob
+from kompakt_core.job.provisioning import DeleteNodeRequest, NodeRequest, Provisioning, RequestNodes, consumed
 from kompakt_core.job.runtime_image import read_image
 from kompakt_core.job.status import read_status
-from kompakt_operator import kueue, pods_first, quota, render
+from kompakt_operator import kueue, pods_first, provisioning, quota, render
 from kompakt_operator.api import AT_ONCE, OperatorApi, budgets_path, core_path, jobs_path
 from kompakt_operator.deletion import delete_owned
 from kompakt_operator.kueue import PodSetUpdate
@@ -41,7 +42,11 @@ class NotMade(Rejected):
 
 
 class NameTaken(Exception):
-    """An object of the name we need belongs to somebody else. It is never adopted."""
+    """An object of the name we need, of this kind, belongs to somebody else. It is never adopted."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name} exists and does not belong to this TrainingJob: delete it, or rename the job")
+        self.kind = kind
 
 
 async def write_status(api: OperatorApi, obj: Object, status: Mapping[str, Any]) -> Object:
@@ -70,10 +75,12 @@ class Performer:
         resource: str = contract.RESOURCE,
         queued: bool = False,
         claims_scheduler: str = "",
+        nodes: Provisioning | None = None,
     ) -> None:
         """`resource`: by which name workers ask for GPUs. `queued`: whether the job's pods need an admission by Kueue.
-        `claims_scheduler`: as for render.pod.
+        `claims_scheduler`: as for render.pod. `nodes`: None where no autoscaler is asked for them.
         """
+        self._nodes = nodes
         self._resource, self._queued, self._claims_scheduler = resource, queued, claims_scheduler
         self._updates: dict[str, PodSetUpdate] = {}  # by role
         self._api, self._image, self._job, self._keeps_node = api, image, job, keeps_node
@@ -160,6 +167,10 @@ class Performer:
                 await self._workload.tell(kueue.FINISHED, "Succeeded" if succeeded else "Failed", message)
             case workload.DeleteWorkload():
                 await self._workload.delete()
+            case RequestNodes(attempt):
+                await self._request_nodes(attempt)
+            case DeleteNodeRequest(request):
+                await self._delete_request(request)
             case do.Wake():
                 pass  # the queue's business
             case _:
@@ -177,6 +188,22 @@ class Performer:
             raise NotMade(422, "Invalid", OTHER_GPUS, kueue.KIND, body["metadata"]["name"])
         path = kueue.workloads_path(self._job.namespace)
         await self._workload.move(await self._create(path, body), queue)
+
+    async def _request_nodes(self, attempt: int) -> None:
+        """First what the request points at. Raises NotMade or NameTaken."""
+        if self._nodes is None:
+            raise Bug("nodes are asked for where no autoscaler is")
+        pods = {role.name: await self._tried(role, attempt) for role in self._job.roles}
+        for template in provisioning.templates(self._job, attempt, pods):
+            await self._create(core_path(provisioning.TEMPLATES, self._job.namespace), template)
+        body = provisioning.request(self._job, attempt, self._nodes.class_name)
+        await self._create(provisioning.requests_path(self._job.namespace), body)
+
+    async def _delete_request(self, request: NodeRequest) -> None:
+        """Last the request itself: as long as it stands, its PodTemplates are found."""
+        for name in request.templates:
+            await delete_owned(self._api, core_path(provisioning.TEMPLATES, self._job.namespace, name), self._owner)
+        await delete_owned(self._api, provisioning.requests_path(self._job.namespace, request.name), self._owner)
 
     async def _expected(self, attempt: int) -> ExpectedPods:
         """What the API server says that the pods will ask for. Raises NotMade or NameTaken where they, or what stands beside
@@ -215,7 +242,7 @@ class Performer:
                 raise NotMade(rejected.status, rejected.reason, rejected.message, kind, name) from rejected
         found = await self._api.get(f"{path}/{name}")
         if job_owner.readable(found["metadata"]) != self._owner:
-            raise NameTaken(f"{kind} {name} exists and does not belong to this TrainingJob: delete it, or rename the job")
+            raise NameTaken(kind, name)
         return found
 
     async def _delete_job(self) -> None:
@@ -245,4 +272,6 @@ class Performer:
             resource=self._resource,
             claims_scheduler=self._claims_scheduler,
         )
+        if (request := consumed(self._job.name, self._nodes, attempt)) is not None:
+            made = provisioning.consuming(made, request)
         return kueue.admitted(made, self._updates[role.name]) if role.name in self._updates else made

@@ -17,6 +17,7 @@ from kompakt_core.job.measured import resolved
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED
 from kompakt_core.job.pods import WorkerPod, read_pod
+from kompakt_core.job.provisioning import Provisioning, RequestNodes
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
 from kompakt_core.job.workload import Queueing
@@ -28,12 +29,13 @@ from kompakt_operator.garbage_collector import GarbageCollector
 from kompakt_operator.kueue import QUEUE_LABEL
 from kompakt_operator.observed import Observed
 from kompakt_operator.perform import NameTaken, NotMade, Performer, write_status
+from kompakt_operator.rejections import ObjectRejection
 from kompakt_operator.scrape import Scraper
 from kompakt_operator.workqueue import Key, WorkQueue
 
 Object = dict[str, Any]
 QUOTA_TURN_SECONDS: Final = 2.0
-MAKES_PODS: Final = do.CreatePod | do.TryPod | do.AskForPlaces | workload.QueueJob
+MAKES_PODS: Final = do.CreatePod | do.TryPod | do.AskForPlaces | workload.QueueJob | RequestNodes
 log = logging.getLogger(__name__)
 
 
@@ -59,11 +61,12 @@ class Reconciler:
         planner_patience: float = 0.0,
         resource: str = contract.RESOURCE,
         claims_scheduler: str = "",
+        provisioning_class: str = "",
     ) -> None:
         """`planner_patience`: see core's places_first. `resource`: by which name workers ask for GPUs. `claims_scheduler`: as for
-        render.pod.
+        render.pod. `provisioning_class`: as for OperatorConfig.
         """
-        self._resource, self._claims_scheduler = resource, claims_scheduler
+        self._resource, self._claims_scheduler, self._provisioning_class = resource, claims_scheduler, provisioning_class
         self._api, self._observed, self._queue, self._scraper, self._image = api, observed, queue, scraper, image
         self._announcer, self._keeps_node, self._pull_secrets = announcer, keeps_node, pull_secrets
         self._planner_patience = planner_patience
@@ -124,7 +127,7 @@ class Reconciler:
         status = self._status(key, obj)
         queueing = self._queueing(obj, job)
         queued = queueing is not None and not queueing.unserved
-        asked = self._resource, queued, self._claims_scheduler
+        asked = self._resource, queued, self._claims_scheduler, self._provisioning(job, queueing)
         performer = Performer(self._api, self._image, obj, job, self._keeps_node, self._pull_secrets, *asked)
         problem, skipped = _template_problem(job)
         wanted = await self._decided(job, status, skipped, queueing)
@@ -136,7 +139,7 @@ class Reconciler:
             rejection = rejections.judged(rejected)
             if rejection is None:
                 raise
-            await self._rejected(key, job, performer, rejection.condition, final=rejection.final)
+            await self._rejected(key, job, performer, rejection)
         else:
             self._settle(key, job, status := read_status(performer.current), wanted)
             if status.expected is None and any(isinstance(action, do.AskForPlaces) for action in wanted):
@@ -207,7 +210,14 @@ class Reconciler:
             runtime=self._image,
             planner_patience=self._planner_patience,
             queueing=queueing,
+            provisioning=self._provisioning(job, queueing),
         )
+
+    def _provisioning(self, job: TrainingJob, queueing: Queueing | None) -> Provisioning | None:
+        """A job in a queue has its nodes by Kueue's own check."""
+        if not self._provisioning_class or queueing is not None or not self._observed.autoscaler.is_set():
+            return None
+        return Provisioning(self._provisioning_class, self._observed.node_request(render.owner_of(job)))
 
     async def _with_nodes(self, pods: list[WorkerPod]) -> list[WorkerPod]:
         """The pods; those on their way out with what is known of their node."""
@@ -238,11 +248,12 @@ class Reconciler:
             if isinstance(action, do.Wake):
                 self._queue.add_after(key, action.at - time.time())
 
-    async def _rejected(self, key: Key, job: TrainingJob, performer: Performer, told: Condition, *, final: bool) -> None:
+    async def _rejected(self, key: Key, job: TrainingJob, performer: Performer, rejection: ObjectRejection) -> None:
         """Say why the gang cannot be made; take back what exists of it; try later unless that is useless."""
+        told, final = rejection.condition, rejection.final
         status = read_status(performer.current)
         pods = list(self._observed.pods(render.owner_of(job)))
-        await performer.perform(do.rejected(job, status, pods, told, time.time(), final=final))
+        await performer.perform(do.rejected(job, status, pods, told, time.time(), final=final, of_gang=rejection.of_gang))
         delay = 0.0 if final else self._queue.hold(key, self._turn(key, performer.current, told))
         log.warning("%s/%s: %s: %s%s", *key, told.reason, told.message, f"; again in {delay:.0f} s" if delay else "")
 

@@ -13,7 +13,7 @@ from kompakt_client.errors import Rejected
 from kompakt_client.store import StoredObject
 from kompakt_core import contract
 from kompakt_core.errors import TryLater
-from kompakt_operator import kueue
+from kompakt_operator import kueue, provisioning
 from kompakt_operator.api import OperatorApi, core_path, jobs_path
 from kompakt_operator.health import OperatorHealth
 from kompakt_operator.observed import Observed
@@ -73,4 +73,6 @@ def path_of(kind: str, owed: Owed) -> str:
         return jobs_path(owed.namespace, owed.name)
     if kind == kueue.KIND:
         return kueue.workloads_path(owed.namespace, owed.name)
+    if kind == provisioning.KIND:
+        return provisioning.requests_path(owed.namespace, owed.name)
     return core_path(f"{kind.lower()}s", owed.namespace, owed.name)

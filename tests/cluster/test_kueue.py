@@ -12,7 +12,7 @@ import yaml
 from kubernetes import client, config
 
 from kompakt_core import contract as c
-from tests.support.cluster import controllers, kueue, waits
+from tests.support.cluster import autoscaler, controllers, kueue, waits
 from tests.support.cluster.machines import MACHINES
 from tests.support.cluster.more_machines import more_machines
 from tests.support.cluster.own_cluster import own_cluster
@@ -33,7 +33,7 @@ ALL_GPUS = 24
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession]:
     """One with Kueue; our parts work with it."""
     with own_cluster(tmp_path_factory.mktemp("kueue"), MACHINES) as cluster:
-        kueue.define_provisioning(cluster)
+        autoscaler.define(cluster)  # Kueue looks for its kind when it starts
         kueue.install(cluster, "batch/job")
         cluster.parts.install({**waits.LEASE, **waits.FACTOR_SETTINGS, "kueue.enabled": "true"})
         cluster.start(cluster.parts.simulated_plugins())

@@ -42,6 +42,11 @@ def budget(name: str, meta: Mapping[str, Any] = WORKER, uid: str = UID) -> Objec
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name, **meta}, "spec": spec}
 
 
+def pod_template(name: str, meta: Mapping[str, Any] = WORKER) -> Object:
+    spec = {"containers": SPEC["containers"]}
+    return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": name, **meta}, "template": {"spec": spec}}
+
+
 def meta(**fields: Any) -> Object:
     return {"metadata": fields}
 
@@ -104,6 +109,8 @@ STANDING: Final = (
     pod("plain", {}),
     pod("here", {}, schedulerName="nobody", nodeName="dgx-0", schedulingGates=[]),
     service("strange", {"labels": WORKER["labels"]}),
+    pod_template("strange", {"labels": WORKER["labels"]}),
+    pod_template("worker"),
     budget("strange", {"labels": WORKER["labels"]}),
     pod("worker"),
     service("worker"),
@@ -183,6 +190,11 @@ OPERATOR: tuple[Case, ...] = (
     ("operator", "POST", f"{HERE}/services", service("s", externalIPs=["192.0.2.1"]), "headless"),
     ("operator", "DELETE", f"{HERE}/services/worker", None, ""),
     ("operator", "DELETE", f"{HERE}/services/strange", None, JOBS_ONLY),
+    ("operator", "POST", f"{HERE}/podtemplates", pod_template("t"), ""),
+    ("operator", "POST", f"{HERE}/podtemplates", pod_template("t", LOOSE), JOBS_ONLY),
+    ("operator", "POST", f"{HERE}/podtemplates", pod_template("t", OTHERS), JOBS_ONLY),
+    ("operator", "DELETE", f"{HERE}/podtemplates/worker", None, ""),
+    ("operator", "DELETE", f"{HERE}/podtemplates/strange", None, JOBS_ONLY),
     ("operator", "POST", BUDGETS, budget("b"), ""),
     ("operator", "POST", BUDGETS, budget("b", {}), JOBS_ONLY),
     ("operator", "POST", BUDGETS, budget("b", uid="another"), "that job's pods"),

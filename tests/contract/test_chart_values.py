@@ -186,6 +186,7 @@ def test_a_change_of_the_schedulers_configuration_restarts_its_pods() -> None:
 
 # What a leaf of values.yaml is changed to, where adding to it or turning it round makes no sense; and what must be set beside.
 SAMPLES: dict[str, Any] = {
+    "autoscaler.provisioningClassName": "check-capacity.autoscaling.x-k8s.io",
     "allocation": "Report",
     "resourceClaims.deviceClass": "gpu.example.com",
     "resourceClaims.driver": "gpu.example.com",

@@ -11,7 +11,8 @@ POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding
 OFF = ("admission.enabled=false", "admission.iKnowWhatThisOpens=true")
 
 
-WHOLE = ("crds.keep=false", "kueue.enabled=true")  # with the Job before an uninstall
+CLASS = 'autoscaler.provisioningClassName="check-capacity"'
+WHOLE = ("crds.keep=false", "kueue.enabled=true", CLASS)  # with the Job before an uninstall
 
 
 @pytest.fixture(scope="module")
@@ -32,27 +33,30 @@ def granted(found: Objects, account: str) -> list[tuple[str, str, str, tuple[str
     )
 
 
-def told(account: str, allocation: str) -> list[tuple[str, str, str, tuple[str, ...]]]:
-    """What the rows give with that value."""
+def told(account: str, allocation: str, *called_for: str) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """What the rows give with that value. `called_for`: what else has a value that calls for rows."""
     rows = [row for row in RIGHTS[account] if "from" not in row and allocation in row.get("allocation", (allocation,))]
+    rows = [row for row in rows if row.get("with") in (None, *called_for)]
     return sorted((row["group"], row["resource"], verb, tuple(row.get("names", ()))) for row in rows for verb in row["verbs"])
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
 def test_roles_give_what_the_rows_say_and_no_more(found: Objects, account: str) -> None:
-    assert granted(found, account) == told(account, "DevicePlugin") != []
+    assert granted(found, account) == told(account, "DevicePlugin", "kueue", "autoscaler") != []
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
 def test_so_they_do_where_gpus_come_by_claims(account: str) -> None:
     given = granted(objects("crds.keep=false", 'allocation="ResourceClaims"'), account)
-    assert given == [one for one in told(account, "ResourceClaims") if one[0] != "kueue.x-k8s.io"] != []
+    assert given == told(account, "ResourceClaims") != []
 
 
-def test_rows_for_kueue_give_nothing_without_it() -> None:
-    given = {group for group, *_ in granted(objects("crds.keep=false"), "operator")}
-    assert "kueue.x-k8s.io" not in given
-    assert "kueue.x-k8s.io" in {row["group"] for row in RIGHTS["operator"]}
+@pytest.mark.parametrize(("value", "called_for"), [("kueue.enabled=true", "kueue"), (CLASS, "autoscaler")])
+def test_rows_that_a_value_calls_for_give_nothing_without_it(value: str, called_for: str) -> None:
+    without, with_it = (granted(objects("crds.keep=false", *values), "operator") for values in ((), (value,)))
+    more = [one for one in with_it if one not in without]
+    assert more == [one for one in told("operator", "DevicePlugin", called_for) if one not in without] != []
+    assert without == told("operator", "DevicePlugin")
 
 
 def test_every_account_is_held_by_a_policy_of_its_own(found: Objects) -> None:

@@ -14,6 +14,7 @@ CHART = Path(__file__).resolve().parents[2] / "charts" / "kompakt"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 KUEUE = "kueue.x-k8s.io/v1beta1/Workload"
 CLAIMS = "resource.k8s.io/v1/ResourceClaim"
+NODE_REQUESTS = "autoscaling.x-k8s.io/v1/ProvisioningRequest"
 Object = dict[str, Any]
 Objects = dict[tuple[str, str], Object]
 WORKLOADS = {
@@ -27,7 +28,9 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(binaries.find("helm")), *arguments], capture_output=True, text=True, check=False)
 
 
-def templated(*settings: str, version: str = "v1.37.1", apis: str = f"{KUEUE},{CLAIMS}") -> subprocess.CompletedProcess[str]:
+def templated(
+    *settings: str, version: str = "v1.37.1", apis: str = f"{KUEUE},{CLAIMS},{NODE_REQUESTS}"
+) -> subprocess.CompletedProcess[str]:
     """`apis`: what the cluster serves beside Kubernetes' own kinds."""
     told = (f"--set-json={setting}" for setting in settings)
     return helm(

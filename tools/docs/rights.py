@@ -11,6 +11,8 @@ from tools.docs.rooms import cell
 
 PAGE: Final = "docs/security.md"
 RIGHTS: Final = "charts/kompakt/files/rights.yaml"
+# What calls for a row, by its key `with`.
+VALUES: Final[Mapping[str, str]] = {"kueue": "kueue.enabled", "autoscaler": "autoscaler.provisioningClassName"}
 BEGIN, END = "<!-- rights -->", "<!-- /rights -->"
 _NOTE: Final = f"Made by `make docs` from `{RIGHTS}`, of which the chart makes roles and policies."
 _HEAD: Final = "| account | verbs | resource | which, and which fields | why |\n|---|---|---|---|---|"
@@ -47,8 +49,8 @@ def _which(row: Mapping[str, Any]) -> str:
     given = f"by the ClusterRole `{row['from']}`" if "from" in row else ""
     names = f"called {', '.join(row['names'])}" if "names" in row and not row.get("only") else ""
     reporting = "with " + " or ".join(f"`allocation: {one}`" for one in row["allocation"]) if "allocation" in row else ""
-    queued = "with `kueue.enabled`" if row.get("kueue") else ""
+    called_for = f"with `{VALUES[row['with']]}`" if "with" in row else ""
     everywhere = "in namespaces of the system too" if row.get("systemNamespaces") else ""
     return "; ".join(
-        filter(None, (f"only {row['only']}" if row.get("only") else "", names, place, everywhere, reporting, queued, given))
+        filter(None, (f"only {row['only']}" if row.get("only") else "", names, place, everywhere, reporting, called_for, given))
     )

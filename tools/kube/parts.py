@@ -52,8 +52,9 @@ STAND_INS = {
     "monitoring.readers[0].namespace": NAMESPACE,
 }
 RUNTIME_IMAGE = "localhost/kompakt-runtime:simulated"
-# What `helm template` is told that the cluster serves: Kueue is installed later by some tests, claims every cluster here has.
-APIS = "kueue.x-k8s.io/v1beta1/Workload,resource.k8s.io/v1/ResourceClaim"
+# What `helm template` is told that the cluster serves: what others define is installed later by some tests, claims every cluster
+# here has.
+APIS = "kueue.x-k8s.io/v1beta1/Workload,autoscaling.x-k8s.io/v1/ProvisioningRequest,resource.k8s.io/v1/ResourceClaim"
 TOKEN_SECONDS = 24 * 3600
 
 

@@ -101,9 +101,11 @@ labels:
 {{- define "kompakt.rules" -}}
 {{- $where := .where -}}
 {{- $allocation := .root.Values.allocation -}}
-{{- $kueue := .root.Values.kueue.enabled -}}
+{{- $on := list -}}
+{{- if .root.Values.kueue.enabled }}{{ $on = append $on "kueue" }}{{ end -}}
+{{- if .root.Values.autoscaler.provisioningClassName }}{{ $on = append $on "autoscaler" }}{{ end -}}
 {{- range index (.root.Files.Get "files/rights.yaml" | fromYaml) .account }}
-{{- if and (not .from) (has .where $where) (has $allocation (default (list $allocation) .allocation)) (or $kueue (not .kueue)) }}
+{{- if and (not .from) (has .where $where) (has $allocation (default (list $allocation) .allocation)) (or (not .with) (has .with $on)) }}
   - apiGroups: [{{ .group | quote }}]
     resources: [{{ .resource }}]
     {{- with .names }}

@@ -85,6 +85,8 @@ class ConditionReason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     # operator -> users: Kueue has not admitted the job; the message is Kueue's
     WAITING_FOR_QUOTA = "WaitingForQuota"
+    # operator -> users: no node could ever hold the gang, and an autoscaler was asked for some; the message is the autoscaler's
+    WAITING_FOR_NODES = "WaitingForNodes"
     # operator -> users: the job names a queue of Kueue, and chart value kueue.enabled is not set or Kueue is not there
     QUEUES_NOT_SERVED = "QueuesNotServed"
     # operator -> users: the runtime was not put into the workers

@@ -1,11 +1,12 @@
 """The words that stand in annotations and objects, each set of them once; patterns have their own module (patterns.names)."""
 
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kompakt_core.errors import InvalidInput
 
 Word = TypeVar("Word", bound=StrEnum)
+NEVER_FITS: Final = "NeverFits"  # a reason of a gang that waits: no node of this cluster could hold it even when empty
 
 
 class PlacementPolicy(StrEnum):

@@ -14,12 +14,15 @@ from typing import Any, Final
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, condition
 from kompakt_core.job import attempt_state, batches, figures, gradients, measured, places_first, progress, runtime_image, workload
+from kompakt_core.job import provisioning as nodes
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
 from kompakt_core.job.phases import Phase
 from kompakt_core.job.places_first import CreationStep
 from kompakt_core.job.pods import Cause, WorkerPod
+from kompakt_core.job.provisioning import Action as OfNodes
+from kompakt_core.job.provisioning import Provisioning, RequestNodes
 from kompakt_core.job.status import JobStatus
 from kompakt_core.job.verdict import Outcome, Verdict, judge
 from kompakt_core.job.workload import Action as OfQueue
@@ -95,7 +98,8 @@ class Wake:
     at: float
 
 
-Action = WriteStatus | CreateService | TryPod | AskForPlaces | CreatePod | DeletePod | DeleteService | DeleteJob | Wake | OfQueue
+Own = WriteStatus | CreateService | TryPod | AskForPlaces | CreatePod | DeletePod | DeleteService | DeleteJob | Wake
+Action = Own | OfQueue | OfNodes
 
 
 def pod_name(job: str, role: str, index: int, attempt: int) -> str:
@@ -118,17 +122,20 @@ def next_actions(
     runtime: str = "",
     planner_patience: float = 0.0,
     queueing: Queueing | None = None,
+    provisioning: Provisioning | None = None,
 ) -> list[Action]:
     """Everything to do now about `job`; `services` are the names of its Services, `skipped` says why nothing is injected.
 
     `runtime` is the image that a job which begins now gets. `planner_patience`: see places_first.next_step. `queueing`: None
-    for a job that names no queue of Kueue.
+    for a job that names no queue of Kueue. `provisioning`: None where no autoscaler is asked for nodes.
     """
     if status.finished:
-        return [*workload.finished(queueing, status), *_clean_up(job, status, pods, services, now)]
+        ended = [*workload.finished(queueing, status), *nodes.over(provisioning)]
+        return [*ended, *_clean_up(job, status, pods, services, now)]
     after = _seen(status)
     if job.suspend:
-        return [*_suspend(job, status, after, pods, services, now), *workload.suspended(queueing, pods)]
+        suspended = _suspend(job, status, after, pods, services, now)
+        return [*suspended, *workload.suspended(queueing, pods), *nodes.over(provisioning)]
     after = replace(
         after,
         gradients=gradients.in_force(job, after.gradients, after.attempt),
@@ -143,7 +150,7 @@ def next_actions(
         return _finish(job, status, after, verdict, pods, services, now)
     if verdict.outcome is Outcome.RESTART:
         after, own = _restarted(job, after, verdict, now), []
-    return _run(job, status, after, own, pods, services, now, skipped, planner_patience, queueing)
+    return _run(job, status, after, own, pods, services, now, skipped, planner_patience, queueing, provisioning)
 
 
 def _seen(status: JobStatus) -> JobStatus:
@@ -274,6 +281,7 @@ def _run(
     skipped: str,
     planner_patience: float,
     queueing: Queueing | None,
+    provisioning: Provisioning | None,
 ) -> list[Action]:
     """Bring the current attempt up: old pods first go, then the whole gang is made, then it is watched."""
     old = [pod for pod in pods if pod.attempt != after.attempt]
@@ -281,14 +289,17 @@ def _run(
     held_back = None if own or any(not pod.node_lost for pod in old) else workload.to_do(job, queueing)
     create, wake = (held_back, []) if held_back is not None else _creation(job, after, own, old, names, now, planner_patience)
     waits = held_back == [] or (not own and places_first.expects_places(after))
-    incomplete = bool(old) or (len(own) < job.workers and not waits)
+    asked, again = nodes.next_step(job.name, provisioning, after, now)
+    incomplete = bool(old) or (len(own) < job.workers and not waits) or any(isinstance(one, RequestNodes) for one in asked)
     after = workload.told(job, queueing, attempt_state.observed(job, after, own, incomplete, now), own)
+    after = nodes.told(job.name, provisioning, after, now)
     extra = figures.compression_condition(job, figures.compression_of(job, after, own), False, skipped)
     after = after if extra is None else after.with_conditions(extra)
     removed = [DeleteService(name) for name in sorted(names - {service_name(job.name, after.attempt)})]
     going = _delete(old, _grace(job, after))
     ready = workload.running(queueing, after)
-    return [*_write(job, status, after, pods, now), *going, *removed, *ready, *create, *wake, *_deadline(job, after)]
+    wake = wake if again is None else [*wake, Wake(again)]
+    return [*_write(job, status, after, pods, now), *going, *removed, *ready, *asked, *create, *wake, *_deadline(job, after)]
 
 
 def _creation(
@@ -368,17 +379,26 @@ def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence
 
 
 def rejected(
-    job: TrainingJob, status: JobStatus, pods: Sequence[WorkerPod], told: Condition, now: float, *, final: bool
+    job: TrainingJob,
+    status: JobStatus,
+    pods: Sequence[WorkerPod],
+    told: Condition,
+    now: float,
+    *,
+    final: bool,
+    of_gang: bool = True,
 ) -> list[Action]:
     """What to do when the API server, or the operator itself, refuses the gang's pods: `told` says why.
 
-    A gang of which only a part could be made is removed again. `final`: trying again would change nothing.
+    A gang of which only a part could be made is removed again. `final`: trying again would change nothing. `of_gang`: what was
+    refused is a part of the gang; else it goes on waiting for places.
     """
     after = _seen(status)
     if final:
         return _finish(job, status, after, Verdict(Outcome.FAILED, told.reason, told.message), pods, (), now)
     own = [pod for pod in pods if pod.attempt == after.attempt and pod.gated]
-    after = replace(after.with_conditions(told), expected=None)  # no places are kept for pods that cannot be made
+    # No places are kept for pods that cannot be made.
+    after = replace(after.with_conditions(told), expected=None if of_gang else after.expected)
     return [*_write(job, status, after, pods, now), *_delete(own)]
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from kompakt_core.contract.words import NEVER_FITS
 from kompakt_core.contract.words import Level as Level
 from kompakt_core.contract.words import PlacementPolicy as PlacementPolicy
 from kompakt_core.errors import InvalidInput
@@ -56,7 +57,7 @@ class Reason(StrEnum):
     POD_REPLACED = "PodReplaced"
     NOT_SENT = "NotSent"  # detail: why the write never left
     BEYOND_LIMITS = "BeyondLimits"  # detail: which of an administrator's Limits, and both numbers
-    NEVER_FITS = "NeverFits"  # no node of this cluster could hold it even when empty
+    NEVER_FITS = NEVER_FITS
     DOES_NOT_FIT_NOW = "DoesNotFitNow"
 
 

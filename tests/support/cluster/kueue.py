@@ -12,7 +12,6 @@ import yaml
 
 from kompakt_core import contract as c
 from tests.support.cluster import controllers
-from tools.kube import golang
 from tools.kube.ports import free_ports
 from tools.kube.session import ClusterSession, KubectlFailed, eventually
 
@@ -39,13 +38,6 @@ def install(cluster: ClusterSession, *frameworks: str) -> None:
     component = controllers.component(cluster, NAME, settings, health, "--feature-gates=VisibilityOnDemand=false")
     cluster.start(replace(component, argv=_with_certificates(cluster.plane.folder / NAME, component.argv)))
     controllers.hook(cluster, NAME, config / "webhook" / "manifests.yaml", webhooks, WEBHOOKS)
-
-
-def define_provisioning(cluster: ClusterSession) -> None:
-    """The CRD by which Kueue asks cluster-autoscaler for nodes; Kueue looks for it when it starts."""
-    path = golang.sources(NAME, "k8s.io/autoscaler/cluster-autoscaler/apis") / "config" / "crd"
-    cluster.kubectl("apply", "--server-side", "-f", str(path))
-    eventually(lambda: "provisioningrequests" in cluster.kubectl("api-resources", "--cached=false"), "its kind is served")
 
 
 def _settings(folder: Path, webhooks: int, health: int, frameworks: Sequence[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from kompakt_core.job import actions as do
 from kompakt_core.job import workload
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.pods import Exit, WorkerPod
+from kompakt_core.job.provisioning import DeleteNodeRequest, NodeRequest, Provisioning, RequestNodes, request_name
 from kompakt_core.job.reports import ReceivedReport
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import JobStatus, read_status
@@ -42,6 +43,7 @@ class World:
     runtime: str = ""
     planner_patience: float = 0.0
     queueing: Queueing | None = None
+    provisioning: Provisioning | None = None
     history: list[do.Action] = field(default_factory=list)
 
     @property
@@ -59,6 +61,7 @@ class World:
             runtime=self.runtime,
             planner_patience=self.planner_patience,
             queueing=self.queueing,
+            provisioning=self.provisioning,
         )
 
     def perform(self, action: do.Action) -> None:
@@ -96,6 +99,18 @@ class World:
                 self._queued(replace(self.workload, finished=True))
             case workload.DeleteWorkload():
                 self._queued(None)
+            case RequestNodes(attempt):
+                assert self.provisioning is not None
+                assert self.provisioning.request is None, "asked twice"
+                self.requested(NodeRequest(request_name(self.job.name, attempt), self.provisioning.class_name))
+            case DeleteNodeRequest():
+                self.requested(None)
+
+    def requested(self, found: NodeRequest | None) -> "World":
+        """This is what there is of a ProvisioningRequest; nobody has looked yet."""
+        assert self.provisioning is not None
+        self.provisioning = replace(self.provisioning, request=found)
+        return self
 
     @property
     def workload(self) -> Workload:

@@ -203,6 +203,22 @@ def test_gpus_that_are_shared_on_purpose_are_no_problem() -> None:
     assert unwell(replace(WELL, nodes=(node(nvidia_com__gpu="8"),), topologies=(shared,))) == []
 
 
+@pytest.mark.parametrize(
+    ("argument", "asked"),
+    [
+        ("--kueue=true", {"workloads"}),
+        ("--kueue=false", set()),
+        ("--provisioning-class=check-capacity", {"provisioningrequests", "podtemplates"}),
+        ("--provisioning-class=", set()),
+    ],
+)
+def test_an_operator_that_works_with_others_is_asked_about_theirs(argument: str, asked: set[str]) -> None:
+    def resources(*args: str) -> set[str]:
+        return {right.resource for right in doctor_rights.accounts_rights((part("operator", args=list(args)),))}
+
+    assert resources(argument) - resources() == asked
+
+
 def test_an_operator_of_one_namespace_is_asked_about_that_one() -> None:
     asked = doctor_rights.accounts_rights((part("operator", args=["--namespace=team-a"]),))
     assert {one.namespace for one in asked} == {"team-a"}

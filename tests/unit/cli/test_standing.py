@@ -13,6 +13,7 @@ PULLING = {"type": "Reconciling", "status": "True", "reason": "WorkersNotRunning
 QUOTA = {"type": "Reconciling", "status": "True", "reason": "QuotaExceeded", "message": "the quota is smaller than the gang"}
 KUEUE = {"type": "Reconciling", "status": "True", "reason": "WaitingForQuota", "message": "queue team-a: no quota"}
 QUIET = {"type": "Reconciling", "status": "True", "reason": "WorkersNotRunning", "message": ""}
+NODES = {**KUEUE, "reason": "WaitingForNodes", "message": "ProvisioningRequest j-a1: no node group has so many"}
 NO_ROOM = {"state": "Waiting", "message": "there is no room"}
 
 
@@ -29,6 +30,10 @@ NO_ROOM = {"state": "Waiting", "message": "there is no room"}
         ({"phase": "Pending", "conditions": [QUIET], "scheduling": NO_ROOM}, "there is no room"),
         ({"phase": "Pending", "conditions": [QUOTA], "scheduling": {"state": "Waiting"}}, "the quota is smaller than the gang"),
         ({"phase": "Pending", "conditions": [KUEUE], "scheduling": {"message": "all have places"}}, "queue team-a: no quota"),
+        (
+            {"phase": "Pending", "conditions": [NODES], "scheduling": NO_ROOM},
+            "there is no room; ProvisioningRequest j-a1: no node group has so many",
+        ),
         ({"phase": "Starting", "conditions": [QUIET]}, ""),
         ({"phase": "Restarting", "lastRestart": {"message": "pod x: exit code 3"}}, "pod x: exit code 3"),
         ({"phase": "Running", "conditions": [PULLING], "lastRestart": {"message": "pod x"}}, ""),
