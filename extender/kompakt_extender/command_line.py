@@ -49,6 +49,7 @@ class Settings:
     device_class: str
     dra_driver: str
     device_key: str
+    keep_nodes_after: int
 
     @property
     def devices(self) -> ClaimedDevices | None:
@@ -107,6 +108,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rack-label", default=contract.LABEL_RACK, help="node label that names the rack (default: %(default)s)")
     made.add_argument("--block-label", default=contract.LABEL_BLOCK, help="node label that names the block")
     _add_waiting(made)
+    made.add_argument(
+        "--keep-nodes-after",
+        type=_whole,
+        default=0,
+        metavar="SECONDS",
+        help="for how long GPUs of a node must be reserved until cluster-autoscaler is told to keep the node; 0: it is not told",
+    )
     made.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return made
 

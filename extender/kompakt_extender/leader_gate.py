@@ -49,8 +49,12 @@ class LeaderGate:
         policy: ClusterPolicy = DEFAULT,
         resource: str = contract.RESOURCE,
         devices: ClaimedDevices | None = None,
+        keep_nodes_after: int = 0,
     ) -> None:
-        """`resource`: by which name GPUs are offered and asked for. `devices`: which pods get by ResourceClaims instead."""
+        """`resource`: by which name GPUs are offered and asked for. `devices`: which pods get by ResourceClaims instead.
+        `keep_nodes_after`: as for LeaderSession.
+        """
+        self._keep_nodes_after = keep_nodes_after
         self._api = api
         self._devices = devices
         self._resource = resource
@@ -142,6 +146,7 @@ class LeaderGate:
             left=self._restored,
             resource=self._resource,
             devices=self._devices,
+            keep_nodes_after=self._keep_nodes_after,
         )
 
     def _turned(self, active: bool) -> tuple[int, str]:

@@ -26,6 +26,7 @@ from kompakt_extender.event_handlers import EventHandlers, KeyedSink
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.gang_objects import GangObjects
 from kompakt_extender.jobs import Jobs
+from kompakt_extender.kept_nodes import KeptNodes
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.limits_in_force import read_limits, read_namespace
 from kompakt_extender.metrics import ExtenderMetrics
@@ -66,9 +67,11 @@ class LeaderSession:
         left: Callable[[str], None] | None = None,
         resource: str = contract.RESOURCE,
         devices: ClaimedDevices | None = None,
+        keep_nodes_after: int = 0,
     ) -> None:
         """`left` is told why nothing known here can be trusted any more, should it come to that. `resource`: by which name GPUs
-        are offered and asked for. `devices`: which pods get by ResourceClaims instead.
+        are offered and asked for. `devices`: which pods get by ResourceClaims instead. `keep_nodes_after`: as for KeptNodes, in
+        seconds; 0: no node is kept.
         """
         self._metrics, self._left, self._by_claims = metrics, left, devices is not None
         self.ledger, self.jobs = GpuLedger(), Jobs()
@@ -84,6 +87,7 @@ class LeaderSession:
             writer, self.ledger, metrics, self.jobs.released, self.answers.patterns, note=decisions.note, resource=resource
         )
         self.gang_objects = GangObjects(self.jobs, writer, may_write)
+        self._kept = KeptNodes(self.ledger, writer, may_write, after=keep_nodes_after) if keep_nodes_after else None
         handlers = EventHandlers(self.ledger, self.jobs, self.planner, metrics, self.gang_objects.touch, devices)
         self._watchers = [*self._watch(api, handlers, resource), *(self._watch_claims(api, handlers) if devices else ())]
         self._missing = {watcher.name for watcher in self._watchers}
@@ -132,6 +136,8 @@ class LeaderSession:
         self.planner.stop()
         self.retries.stop()
         self.gang_objects.stop()
+        if self._kept is not None:
+            self._kept.stop()
         self.binder.stop()
         for watcher in self._watchers:
             watcher.stop()
@@ -166,6 +172,8 @@ class LeaderSession:
                 if not self._by_claims:  # kube-scheduler asks nothing there, so nothing was rejected
                     self.retries.start()
                 self.gang_objects.start()
+                if self._kept is not None:
+                    self._kept.start()
                 return
         if not self._missing:  # a comparison has read everything once more
             asyncio.get_running_loop().run_in_executor(None, memory.give_back)

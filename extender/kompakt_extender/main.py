@@ -104,7 +104,17 @@ async def serve(settings: Settings) -> None:
         settings.bare_pods,
     )
     api = connect(settings.kubeconfig, "kompakt-extender")
-    gate = LeaderGate(api, settings.namespace, settings.identity, metrics, levels, policy, settings.resource, settings.devices)
+    gate = LeaderGate(
+        api,
+        settings.namespace,
+        settings.identity,
+        metrics,
+        levels,
+        policy,
+        settings.resource,
+        settings.devices,
+        settings.keep_nodes_after,
+    )
     guard = AccessGuard(Reviews(api), plain_metrics=settings.plain_metrics)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WRITERS, thread_name_prefix="write"))
     if settings.devices is not None:

@@ -19,6 +19,7 @@ from kompakt_extender.quantities import count, millis, whole
 from kompakt_extender.views import NOTHING, NodeView, PodView, gang_uid
 
 ANNOTATIONS: Final = tuple(sorted(contract.INPUT_ANNOTATIONS | contract.OWN_ANNOTATIONS))
+SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"  # of a node
 MOST_GATES: Final = 8
 _POD = msgspec.json.Decoder(Pod)
 _NODE = msgspec.json.Decoder(NodeObject)
@@ -131,6 +132,7 @@ def node_view(node: NodeObject, resource: str = contract.RESOURCE) -> NodeView:
         memory_bytes=whole(allocatable.get("memory", 0)),
         pods=whole(allocatable.get("pods", 0)),
         gpus=count(allocatable.get(resource, 0)),
+        kept=(node.metadata.annotations or NOTHING).get(SCALE_DOWN_DISABLED) == "true",
     )
 
 

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from kompakt_core import contract as c
 from kompakt_core.job.provisioning import AGAIN_SECONDS
+from kompakt_extender.project import SCALE_DOWN_DISABLED
 from tests.support.cluster import autoscaler, waits
 from tests.support.cluster.accounts import Account
 from tests.support.cluster.autoscaler import CLASS, CONSUMES, Autoscaler
@@ -25,7 +27,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession
     """One machine of eight GPUs, and nobody who would add others by himself."""
     with own_cluster(tmp_path_factory.mktemp("autoscaler"), simulated.machines(1)) as cluster:
         autoscaler.define(cluster)
-        cluster.parts.install({**waits.LEASE, "autoscaler.provisioningClassName": CLASS})
+        kept = {"autoscaler.keepNodesAfterSeconds": "1", "consolidation.overtakenAtMost": "1"}
+        cluster.parts.install({**waits.LEASE, **kept, "autoscaler.provisioningClassName": CLASS})
         cluster.start(cluster.parts.simulated_plugins())
         cluster.start(cluster.parts.operator("operator-0", f"--provisioning-class={CLASS}"))
         yield cluster
@@ -149,3 +152,32 @@ def test_the_operator_s_account_asks_for_nobody_else(scaler: Autoscaler) -> None
     assert mine.send("DELETE", f"{path}/theirs").code == 403
     assert mine.send("DELETE", f"{path}/train-a1").code == 200
     assert mine.send("PATCH", f"{path}/train-a1/status", {"status": {}}).code == 403
+
+
+def kept_nodes(cluster: ClusterSession) -> set[str]:
+    return {
+        node.metadata.name
+        for node in cluster.core.list_node().items
+        if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED) == "true"
+    }
+
+
+@WATCHED
+def test_a_node_whose_gpus_are_reserved_is_kept_until_they_are_given_out(scaler: Autoscaler) -> None:
+    """Gangs of another namespace overtake one that waits."""
+    cluster = scaler.cluster
+    others = replace(scaler, namespace="default")
+    small = [submit(others, "small-0", pods=1, gpus=1)]
+    small[0].await_phase("Running")
+    whole = submit(scaler, "whole", pods=1, gpus=8)
+    eventually(lambda: whole.status.get("scheduling", {}).get("state") == "Waiting", "it waits")
+    for number in (1, 2):
+        small.append(submit(others, f"small-{number}", pods=1, gpus=1))
+        small[-1].await_phase("Running")
+    eventually(lambda: whole.status["scheduling"]["state"] == "Reserved", "GPUs are reserved for it")
+    eventually(lambda: kept_nodes(cluster) == {whole.status["scheduling"]["reserved"][0]["node"]}, "the node is kept")
+    stays(lambda: kept_nodes(cluster), rounds=6)
+    for job in small:
+        job.delete()
+    whole.await_phase("Running")
+    eventually(lambda: kept_nodes(cluster) == set(), "nothing is reserved any more")

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from kompakt_core import contract as c
+from kompakt_extender.project import SCALE_DOWN_DISABLED
 from tests.support.cluster.accounts import Account
 from tools.kube.jobs import training_job
 from tools.kube.parts import NAMESPACE
@@ -21,6 +22,7 @@ TOPOLOGIES: Final = f"/apis/{c.API_VERSION}/{c.TOPOLOGY_PLURAL}"
 BUDGETS: Final = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
+NODE: Final = "/api/v1/nodes/dgx-0"
 UID: Final = "the-uid-of-mine"  # the true one is put in its place
 OWNER: Final = {"apiVersion": c.API_VERSION, "kind": c.JOB_KIND, "name": "mine", "uid": UID, "controller": True}
 WORKER: Final = {"labels": {c.LABEL_JOB_UID: UID}, "ownerReferences": [OWNER]}
@@ -220,6 +222,10 @@ OPERATOR: tuple[Case, ...] = (
 CLAIM_REF = {"namespace": "default", "name": "claim", "kind": "PersistentVolumeClaim"}
 CHOSEN = {"volume.kubernetes.io/selected-node": "dgx-0"}
 SCHEDULER: tuple[Case, ...] = (
+    ("scheduler", "PATCH", NODE, meta(annotations={SCALE_DOWN_DISABLED: "true"}), ""),
+    ("scheduler", "PATCH", NODE, meta(annotations={SCALE_DOWN_DISABLED: "true", "a": "b"}), SCALE_DOWN_DISABLED),
+    ("scheduler", "PATCH", NODE, meta(labels={"a": "b"}), SCALE_DOWN_DISABLED),
+    ("scheduler", "PATCH", NODE, {"spec": {"unschedulable": True}}, SCALE_DOWN_DISABLED),
     ("scheduler", "PATCH", f"{HERE}/pods/plain", notes(planned_node="dgx-0", rank="0"), ""),
     ("scheduler", "PATCH", f"{HERE}/pods/plain", notes(retried_at="now"), ""),
     ("scheduler", "PATCH", f"{HERE}/pods/plain", {**notes(rank="0"), "spec": {"schedulingGates": GATES[1:]}}, ""),

@@ -12,7 +12,8 @@ OFF = ("admission.enabled=false", "admission.iKnowWhatThisOpens=true")
 
 
 CLASS = 'autoscaler.provisioningClassName="check-capacity"'
-WHOLE = ("crds.keep=false", "kueue.enabled=true", CLASS)  # with the Job before an uninstall
+KEPT = "autoscaler.keepNodesAfterSeconds=60"
+WHOLE = ("crds.keep=false", "kueue.enabled=true", CLASS, KEPT)  # with the Job before an uninstall
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def told(account: str, allocation: str, *called_for: str) -> list[tuple[str, str
 
 @pytest.mark.parametrize("account", ACCOUNTS)
 def test_roles_give_what_the_rows_say_and_no_more(found: Objects, account: str) -> None:
-    assert granted(found, account) == told(account, "DevicePlugin", "kueue", "autoscaler") != []
+    assert granted(found, account) == told(account, "DevicePlugin", "kueue", "autoscaler", "keepNodes") != []
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
@@ -51,12 +52,15 @@ def test_so_they_do_where_gpus_come_by_claims(account: str) -> None:
     assert given == told(account, "ResourceClaims") != []
 
 
-@pytest.mark.parametrize(("value", "called_for"), [("kueue.enabled=true", "kueue"), (CLASS, "autoscaler")])
-def test_rows_that_a_value_calls_for_give_nothing_without_it(value: str, called_for: str) -> None:
-    without, with_it = (granted(objects("crds.keep=false", *values), "operator") for values in ((), (value,)))
+@pytest.mark.parametrize(
+    ("account", "value", "called_for"),
+    [("operator", "kueue.enabled=true", "kueue"), ("operator", CLASS, "autoscaler"), ("scheduler", KEPT, "keepNodes")],
+)
+def test_rows_that_a_value_calls_for_give_nothing_without_it(account: str, value: str, called_for: str) -> None:
+    without, with_it = (granted(objects("crds.keep=false", *values), account) for values in ((), (value,)))
     more = [one for one in with_it if one not in without]
-    assert more == [one for one in told("operator", "DevicePlugin", called_for) if one not in without] != []
-    assert without == told("operator", "DevicePlugin")
+    assert more == [one for one in told(account, "DevicePlugin", called_for) if one not in without] != []
+    assert without == told(account, "DevicePlugin")
 
 
 def test_every_account_is_held_by_a_policy_of_its_own(found: Objects) -> None:

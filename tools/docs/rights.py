@@ -12,7 +12,11 @@ from tools.docs.rooms import cell
 PAGE: Final = "docs/security.md"
 RIGHTS: Final = "charts/kompakt/files/rights.yaml"
 # What calls for a row, by its key `with`.
-VALUES: Final[Mapping[str, str]] = {"kueue": "kueue.enabled", "autoscaler": "autoscaler.provisioningClassName"}
+VALUES: Final[Mapping[str, str]] = {
+    "kueue": "kueue.enabled",
+    "autoscaler": "autoscaler.provisioningClassName",
+    "keepNodes": "autoscaler.keepNodesAfterSeconds",
+}
 BEGIN, END = "<!-- rights -->", "<!-- /rights -->"
 _NOTE: Final = f"Made by `make docs` from `{RIGHTS}`, of which the chart makes roles and policies."
 _HEAD: Final = "| account | verbs | resource | which, and which fields | why |\n|---|---|---|---|---|"

@@ -104,6 +104,7 @@ labels:
 {{- $on := list -}}
 {{- if .root.Values.kueue.enabled }}{{ $on = append $on "kueue" }}{{ end -}}
 {{- if .root.Values.autoscaler.provisioningClassName }}{{ $on = append $on "autoscaler" }}{{ end -}}
+{{- if .root.Values.autoscaler.keepNodesAfterSeconds }}{{ $on = append $on "keepNodes" }}{{ end -}}
 {{- range index (.root.Files.Get "files/rights.yaml" | fromYaml) .account }}
 {{- if and (not .from) (has .where $where) (has $allocation (default (list $allocation) .allocation)) (or (not .with) (has .with $on)) }}
   - apiGroups: [{{ .group | quote }}]
