@@ -104,6 +104,8 @@ async def test_what_an_administrator_said_stays(cluster: Cluster) -> None:
     await cluster.passes(0)
     assert await cluster.passes(AFTER) == {"a", "b"}
     assert cluster.ours == {"a"}
+    cluster.reserve()
+    assert await cluster.passes(0) == {"b"}
 
 
 async def test_what_another_process_left_is_given_up(cluster: Cluster) -> None:

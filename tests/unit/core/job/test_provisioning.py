@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kompakt_core.contract.conditions import Type
+from kompakt_core.job import actions as do
 from kompakt_core.job import provisioning
 from kompakt_core.job.provisioning import AGAIN_SECONDS, NodeRequest, Provisioning, RequestNodes, RequestState
 from tests.support.core.job_world import FAILED, World, make_job
@@ -57,6 +58,16 @@ def test_without_a_class_nobody_is_asked() -> None:
     assert (world.provisioning, world.condition(Type.RECONCILING)) == (None, ("True", "WorkersNotRunning"))
 
 
+def test_pods_that_exist_already_could_not_name_a_request() -> None:
+    world = never_fits(World(make_job(), provisioning=Provisioning(CLASS)).settle())
+    assert (len(world.pods), world.provisioning) == (2, Provisioning(CLASS))
+
+
+def test_a_request_of_an_earlier_attempt_says_nothing_of_this_one(world: World) -> None:
+    world.requested(NodeRequest("j-a0", CLASS, RequestState.DELETED, "out of stock"))
+    assert never_fits(world).condition(Type.RECONCILING) == ("True", "WorkersNotRunning")
+
+
 def test_what_the_planner_says_of_another_attempt_counts_for_nothing(world: World) -> None:
     world.stored["scheduling"] = {"attempt": 7, "state": "Waiting", "reason": "NeverFits"}
     assert world.settle().provisioning == Provisioning(CLASS)
@@ -90,7 +101,7 @@ def test_after_a_failure_it_is_made_anew_when_the_autoscaler_tries_again(world: 
     assert provisioning.consumed("j", world.provisioning, 1) is None
     world.now += AGAIN_SECONDS - 1
     assert requests(world.settle()) == 1
-    assert provisioning.next_step("j", world.provisioning, world.status, world.now).until == world.now + 1
+    assert do.Wake(world.now + 1) in world.look()
     world.now += 1
     assert (requests(world.settle()), request_of(world).state) == (2, RequestState.PENDING)
 
