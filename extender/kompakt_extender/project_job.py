@@ -51,7 +51,8 @@ def job_view(job: JobObject, resource: str = contract.RESOURCE) -> JobView:
         suspended=bool(job.spec.suspend),
         finished=(ended := _ended(conditions)) is not None,
         ended=ended,
-        queued=_queued(conditions.get(Type.RECONCILING)),
+        queued=_told(conditions.get(Type.RECONCILING), ConditionReason.WAITING_FOR_QUOTA),
+        nodes_asked=_told(conditions.get(Type.RECONCILING), ConditionReason.WAITING_FOR_NODES),
         ours=(job.spec.managed_by or contract.MANAGED_BY) == contract.MANAGED_BY,
         required_level=Level(placement.required_level) if placement and placement.required_level else Level.CLUSTER,
         same_numa_node=bool(placement and placement.same_numa_node),
@@ -86,9 +87,10 @@ def _ended(conditions: Mapping[str, ConditionObject]) -> tuple[str, str] | None:
     return next(((one.type, one.message or "") for one in found if one.status == "True"), None)
 
 
-def _queued(reconciling: ConditionObject | None) -> str:
-    waits = reconciling is not None and reconciling.status == "True" and reconciling.reason == ConditionReason.WAITING_FOR_QUOTA
-    return (reconciling.message or "") if reconciling is not None and waits else ""
+def _told(found: ConditionObject | None, reason: ConditionReason) -> str:
+    """The message of a condition that holds for this reason; "" of any other."""
+    holds = found is not None and found.status == "True" and found.reason == reason
+    return (found.message or "") if found is not None and holds else ""
 
 
 def _asked(spec: JobSpec, waits: Consolidation) -> JobDemand:

@@ -200,6 +200,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     expected: tuple[ExpectedRole, ...] = ()
     ended: tuple[str, str] | None = None  # how it finished: the condition and its message
     queued: str = ""  # why Kueue has not admitted it; "" where it need not, or has
+    nodes_asked: str = ""  # what an autoscaler says of the nodes that it was asked for; "" where it was not
     kind: JobKind = JobKind.TRAINING_JOB
     object_uid: str = ""
 

@@ -31,7 +31,8 @@ def _state(job: JobView, record: Record) -> tuple[str, str]:
         return "Suspended", "spec.suspend is true; set it to false, and the next attempt begins"
     if job.queued:  # the planner is not asked before it is admitted
         return ConditionReason.WAITING_FOR_QUOTA, job.queued
-    return record.state.value, record.message
+    asked = job.nodes_asked if record.state is State.WAITING else ""
+    return record.state.value, f"{record.message}; {asked}" if asked else record.message
 
 
 def explain(case: JobExplanation) -> JobAnswer:

@@ -394,6 +394,19 @@ async def test_how_a_job_ended_counts_for_more_than_its_plan(
     assert state[1] in found["message"]
 
 
+async def test_a_gang_that_never_fits_tells_what_an_autoscaler_says(client: ExplainClient) -> None:
+    leader = client.leader
+    leader.world.add_expected_gang("huge", 9, 8)
+    await leader.settle()
+    made, words = leader.world.jobs["huge"], "ProvisioningRequest huge-a1: no node group has so many GPUs"
+    told = [{**QUEUED, "status": "True", "reason": "WaitingForNodes", "message": words}]
+    leader.world.put("jobs", "huge", {**made, "status": {**made["status"], "conditions": told}})
+    await leader.settle()
+    found = await client.get("/jobs/default/huge")
+    assert found["scheduling"]["reason"] == "NeverFits"
+    assert found["message"] == f"{found['scheduling']['message']}; {words}"
+
+
 def test_a_gang_that_waits_names_what_else_it_demands() -> None:
     gang = Gang(JobUid("j"), 1, (), GpuRequest(required_link="NVLink", same_numa_node=True))
     told = waiting_message(Rejection(Reason.DOES_NOT_FIT_NOW, have=1, need=2), gang)
