@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kompakt_cli import doctor_claims, doctor_install, doctor_nodes, doctor_rights, doctor_waiting
+from kompakt_cli import doctor_claims, doctor_install, doctor_nodes, doctor_others, doctor_rights, doctor_waiting
 from kompakt_cli.doctor_reading import AskedRight, ClusterReader, ClusterReading, Item, readable
 from kompakt_cli.finding import Finding, not_checked, problem
 
@@ -34,6 +34,8 @@ CHECKS: Final = (
     ClusterCheck("container toolkit", ("topologies", "daemonsets"), doctor_nodes.container_toolkit),
     ClusterCheck("clock of this machine", (), doctor_install.own_clock),
     ClusterCheck("node clocks", ("node_leases",), doctor_install.node_clocks),
+    ClusterCheck(doctor_others.KUEUE, ("deployments", "kueue_kinds"), doctor_others.kueue),
+    ClusterCheck(doctor_others.AUTOSCALER, ("deployments", "autoscaler_kinds"), doctor_others.autoscaler),
     ClusterCheck("pods", ("pods",), doctor_waiting.pods),
     ClusterCheck("jobs", ("jobs",), doctor_waiting.jobs),
 )

@@ -74,6 +74,8 @@ class ClusterReading:
     device_classes: Items = ()
     slices: Items = ()
     taint_rules: Items = ()
+    kueue_kinds: Items = ()
+    autoscaler_kinds: Items = ()
     rights: Mapping[AskedRight, bool | Unread] = field(default_factory=dict)
 
     def lacking(self, *names: str) -> list[Unread]:
@@ -88,7 +90,11 @@ def readable(items: Items) -> tuple[Item, ...]:
 
 def option(reading: ClusterReading, option: str) -> str:
     """An option of the device plugin's command line, such as --source=; empty where it is not given, or may not be seen."""
-    mine = [one["spec"]["template"]["spec"] for one in readable(reading.daemonsets) if is_part(one, "device-plugin")]
+    return _option(reading.daemonsets, "device-plugin", option)
+
+
+def _option(workloads: Items, part: str, option: str) -> str:
+    mine = [one["spec"]["template"]["spec"] for one in readable(workloads) if is_part(one, part)]
     words = [word for pod in mine for one in pod["containers"] for word in one.get("args") or ()]
     return next((word.removeprefix(option) for word in words if word.startswith(option)), "")
 
@@ -100,9 +106,12 @@ def others_hand_out(reading: ClusterReading) -> bool:
 
 def planner_option(reading: ClusterReading, option: str) -> str:
     """The same of the planner's command line."""
-    planners = [one["spec"]["template"]["spec"] for one in readable(reading.deployments) if is_part(one, "scheduler")]
-    words = [word for pod in planners for one in pod["containers"] for word in one.get("args") or ()]
-    return next((word.removeprefix(option) for word in words if word.startswith(option)), "")
+    return _option(reading.deployments, "scheduler", option)
+
+
+def operator_option(reading: ClusterReading, option: str) -> str:
+    """The same of the operator's command line."""
+    return _option(reading.deployments, "operator", option)
 
 
 def by_claims(reading: ClusterReading) -> bool:
@@ -150,6 +159,8 @@ class ClusterReader:
             device_classes=self._listed(f"/apis/{gpu_claim.API_VERSION}/deviceclasses"),
             slices=self._listed(f"/apis/{gpu_claim.API_VERSION}/resourceslices"),
             taint_rules=self._listed(f"/apis/{gpu_claim.API_VERSION}/devicetaintrules"),
+            kueue_kinds=self._resources("/apis/kueue.x-k8s.io/v1beta1"),
+            autoscaler_kinds=self._resources("/apis/autoscaling.x-k8s.io/v1"),
             rights={one: self._may(one) for one in wanted(readable(deployments))},
         )
 
