@@ -16,8 +16,8 @@ from kompakt_core.contract.words import NEVER_FITS
 from kompakt_core.job import places_first
 from kompakt_core.job.status import JobStatus
 
-# After an attempt of its own that failed, cluster-autoscaler leaves a node group alone for as long: its flag
-# --initial-node-group-backoff-duration.
+# So long cluster-autoscaler leaves a node group alone after its first failure: its flag --initial-node-group-backoff-duration
+# (kubernetes/autoscaler, cluster-autoscaler/main.go).
 AGAIN_SECONDS: Final = 300
 
 
