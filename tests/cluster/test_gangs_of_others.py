@@ -1,7 +1,7 @@
 """Pods that others made are placed as one gang: a plain Job, and what becomes of its pods."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -230,27 +230,44 @@ def test_examples_run_as_they_are(jobsets: ClusterSession, namespace: str, name:
     placed_at_once(jobsets, namespace, pods, gang)
 
 
+def waiting_job(cluster: ClusterSession, namespace: str) -> str:
+    create(cluster, namespace, indexed_job(8, 0, told=9))
+    return "job"
+
+
+def waiting_jobset(cluster: ClusterSession, namespace: str) -> str:
+    made = jobset.jobset(GANG, 2, 4, 0)
+    made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]["annotations"][c.ANN_GANG_SIZE] = "9"
+    jobset.create(cluster, namespace, made)
+    return "jobset"
+
+
+@pytest.mark.parametrize("waiting", [waiting_job, waiting_jobset])
 def test_once_kompakt_is_gone_pods_that_waited_are_made_anew_without_it(
-    kompakt: ClusterSession, namespace: str, pair: Pair
+    jobsets: ClusterSession, namespace: str, waiting: Callable[[ClusterSession, str], str]
 ) -> None:
-    """As docs/operations.md has it; pods without GPUs, since nobody else offers any here."""
-    create(kompakt, namespace, indexed_job(2, 0, told=3))
-    eventually(lambda: len(pods_of(kompakt, namespace)) == 2, "they wait for a third")
-    policies = [one for one in kompakt.parts.chart if one["kind"].startswith("MutatingAdmissionPolicy")]
-    kompakt.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(policies))
+    """As docs/operations.md has it; pods without GPUs, since nobody else offers any here. No failure is counted."""
+    kind = waiting(jobsets, namespace)
+    eventually(lambda: len(pods_of(jobsets, namespace)) == 8, "they wait for a ninth")
+    policies = [one for one in jobsets.parts.chart if one["kind"].startswith("MutatingAdmissionPolicy")]
+    jobsets.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(policies))
     try:
-        eventually(lambda: not adds_a_gate(kompakt), "pods get no gate any more")
-        kompakt.kubectl(*deleting_what_waits(), f"--namespace={namespace}")
-        pods = all_run(kompakt, namespace, 2)
+        eventually(lambda: not adds_a_gate(jobsets), "pods get no gate any more")
+        for command in suspending_and_resuming(kind, namespace):
+            jobsets.kubectl(*command)
+        pods = all_run(jobsets, namespace, 8)
         assert {pod.spec.scheduler_name for pod in pods} == {"default-scheduler"}
+        made = client.BatchV1Api(jobsets.api).list_namespaced_job(namespace).items
+        assert [job.status.failed for job in made] == [None] * len(made) != []
     finally:
-        kompakt.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(policies))
-        await_policies(kompakt.parts.api, policies, "default")
+        jobsets.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(policies))
+        await_policies(jobsets.parts.api, policies, "default")
 
 
-def deleting_what_waits() -> list[str]:
-    """The command of docs/operations.md, for one namespace."""
-    page = (ROOT / "docs" / "operations.md").read_text()
-    (line,) = [line for line in page.splitlines() if line.startswith("kubectl delete pods") and "kompakt.dev/gang" in line]
-    words = shlex.split(line)
-    return [word for word in words[1:] if word != "--all-namespaces"]
+def suspending_and_resuming(kind: str, namespace: str) -> list[list[str]]:
+    """The commands of docs/operations.md."""
+    lines = (ROOT / "docs" / "operations.md").read_text().splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("kubectl patch job NAME")]
+    assert ["true" in words[-1] for words in commands] == [True, False]
+    named = {"job": kind, "NAME": GANG, "NAMESPACE": namespace}
+    return [[named.get(word, word) for word in words[1:]] for words in commands]
