@@ -28,6 +28,7 @@ class OperatorConfig:
     `resource`: by which name workers ask for GPUs. `kueue`: jobs that name a queue wait for Kueue's admission.
     `claims_scheduler`: the scheduler of workers that get their GPUs by ResourceClaims; "": by a device plugin.
     `provisioning_class`: of the ProvisioningRequests that are made for gangs that fit on no node; "": none are made.
+    `ask_for_nodes_after`: for how many seconds a gang that could fit must have found no room until nodes are asked for; 0: never.
     """
 
     runtime_image: str
@@ -47,6 +48,7 @@ class OperatorConfig:
     kueue: bool = False
     claims_scheduler: str = ""
     provisioning_class: str = ""
+    ask_for_nodes_after: int = 0
 
 
 def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> OperatorConfig:
@@ -82,6 +84,8 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         raise InvalidInput(f"--claims-scheduler: {given.claims_scheduler!r} is no scheduler's name")
     if given.provisioning_class and not OBJECT_NAME.fullmatch(given.provisioning_class):
         raise InvalidInput(f"--provisioning-class: {given.provisioning_class!r} is no name of a provisioning class")
+    if not given.ask_for_nodes_after.isdecimal() or int(given.ask_for_nodes_after) > 604800:
+        raise InvalidInput(f"--ask-for-nodes-after: whole seconds up to 604800, or 0; got {given.ask_for_nodes_after!r}")
     if given.log_level not in LEVELS:
         raise InvalidInput(f"--log-level: one of {', '.join(LEVELS)}; got {given.log_level!r}")
     return OperatorConfig(
@@ -102,6 +106,7 @@ def read_config(arguments: Sequence[str], environment: Mapping[str, str]) -> Ope
         kueue=given.kueue == "true",
         claims_scheduler=given.claims_scheduler,
         provisioning_class=given.provisioning_class,
+        ask_for_nodes_after=int(given.ask_for_nodes_after),
     )
 
 
@@ -140,6 +145,12 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "",
         "class of the ProvisioningRequests by which cluster-autoscaler is asked for nodes for gangs that fit on none; default: "
         "none are made",
+    )
+    flag(
+        "--ask-for-nodes-after",
+        "0",
+        "for how many seconds a gang that could fit must have found no room until nodes are asked for; 0: only for gangs that no "
+        "present node could ever hold",
     )
     flag("--watch-patience", "180", "seconds until a watch that does not show what the API server has counts as stuck")
     flag("--log-level", "INFO", f"how much to say: {', '.join(LEVELS)}")

@@ -113,7 +113,7 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
         pulse.listed = True
         scraper, announcer = Scraper(queue, config.progress_seconds), EventAnnouncer(api, config.identity)
         told = config.runtime_image, config.keep_nodes, config.runtime_pull_secrets, config.planner_patience
-        asked = config.resource, config.claims_scheduler, config.provisioning_class
+        asked = config.resource, config.claims_scheduler, config.provisioning_class, config.ask_for_nodes_after
         reconciler = Reconciler(api, observed, queue, scraper, announcer, *told, *asked)
         workers = [_work(number, reconciler, queue, pulse) for number in range(WORKERS)]
         registry = watching.registry_for(config, observed, reconciler.notice)

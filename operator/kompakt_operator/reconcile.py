@@ -62,11 +62,13 @@ class Reconciler:
         resource: str = contract.RESOURCE,
         claims_scheduler: str = "",
         provisioning_class: str = "",
+        ask_for_nodes_after: int = 0,
     ) -> None:
         """`planner_patience`: see core's places_first. `resource`: by which name workers ask for GPUs. `claims_scheduler`: as for
-        render.pod. `provisioning_class`: as for OperatorConfig.
+        render.pod. `provisioning_class` and `ask_for_nodes_after`: as for OperatorConfig.
         """
         self._resource, self._claims_scheduler, self._provisioning_class = resource, claims_scheduler, provisioning_class
+        self._ask_for_nodes_after = ask_for_nodes_after
         self._api, self._observed, self._queue, self._scraper, self._image = api, observed, queue, scraper, image
         self._announcer, self._keeps_node, self._pull_secrets = announcer, keeps_node, pull_secrets
         self._planner_patience = planner_patience
@@ -217,7 +219,8 @@ class Reconciler:
         """A job in a queue has its nodes by Kueue's own check."""
         if not self._provisioning_class or queueing is not None or not self._observed.autoscaler.is_set():
             return None
-        return Provisioning(self._provisioning_class, self._observed.node_request(render.owner_of(job)))
+        found = self._observed.node_request(render.owner_of(job))
+        return Provisioning(self._provisioning_class, found, self._ask_for_nodes_after)
 
     async def _with_nodes(self, pods: list[WorkerPod]) -> list[WorkerPod]:
         """The pods; those on their way out with what is known of their node."""

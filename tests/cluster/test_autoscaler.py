@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kompakt_core import contract as c
+from kompakt_core.contract import timestamps
 from kompakt_core.job.provisioning import AGAIN_SECONDS
 from kompakt_extender.project import SCALE_DOWN_DISABLED
 from tests.support.cluster import autoscaler, waits
@@ -19,6 +20,7 @@ from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import Pair
 from tools.kube.session import ClusterSession, eventually, stays
 
+AFTER_SECONDS = 15
 WATCHED = pytest.mark.usefixtures("watched")
 
 
@@ -30,7 +32,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSession
         kept = {"autoscaler.keepNodesAfterSeconds": "1", "consolidation.overtakenAtMost": "1"}
         cluster.parts.install({**waits.LEASE, **kept, "autoscaler.provisioningClassName": CLASS})
         cluster.start(cluster.parts.simulated_plugins())
-        cluster.start(cluster.parts.operator("operator-0", f"--provisioning-class={CLASS}"))
+        asking = f"--provisioning-class={CLASS}", f"--ask-for-nodes-after={AFTER_SECONDS}"
+        cluster.start(cluster.parts.operator("operator-0", *asking))
         yield cluster
 
 
@@ -113,12 +116,18 @@ def test_a_job_that_is_suspended_asks_no_more(scaler: Autoscaler) -> None:
     assert scaler.asked()["metadata"]["name"] == "train-a2"
 
 
-def test_a_gang_that_only_waits_for_others_asks_for_nothing(scaler: Autoscaler) -> None:
+@WATCHED
+def test_a_gang_that_only_waits_for_others_asks_after_a_while(scaler: Autoscaler) -> None:
     submit(scaler, "first", pods=1).await_phase("Running")
     waiting = submit(scaler, "second", pods=1)
     eventually(lambda: waiting.status.get("scheduling", {}).get("reason") == "Waiting", "it waits")
     stays(lambda: scaler.requests, rounds=10)
     assert scaler.requests == []
+    request = scaler.asked()
+    began = timestamps.seconds(waiting.status["scheduling"]["waitingSince"]) or 0.0
+    assert (timestamps.seconds(request["metadata"]["creationTimestamp"]) or 0.0) >= began + AFTER_SECONDS
+    scaler.adds_nodes(request, "spare")
+    waiting.await_phase("Running")
 
 
 @WATCHED

@@ -150,7 +150,7 @@ def decode(scheduling: Mapping[str, Any]) -> Record | None:
 class GangStanding:
     """What the operator reads of the record: how far the planner is with which attempt, and how the gang is placed.
 
-    `has_places`: they are kept for pods that do not exist yet.
+    `has_places`: they are kept for pods that do not exist yet. `waiting_since`: as in the record.
     """
 
     attempt: int = 0
@@ -158,6 +158,7 @@ class GangStanding:
     reason: str = ""
     level: str = ""
     has_places: bool = False
+    waiting_since: str = ""
 
 
 def standing(scheduling: Mapping[str, Any]) -> GangStanding:
@@ -166,7 +167,8 @@ def standing(scheduling: Mapping[str, Any]) -> GangStanding:
     known = attempt if type(attempt) is int and attempt >= 0 else 0
     planned = isinstance(plan, Mapping) and bool(plan)
     level = plan.get("level", "") if isinstance(plan, Mapping) else ""
-    return GangStanding(known, state, str(scheduling.get("reason", "")), str(level), planned and state == State.RESERVED)
+    reason, since = str(scheduling.get("reason", "")), str(scheduling.get("waitingSince", ""))
+    return GangStanding(known, state, reason, str(level), planned and state == State.RESERVED, since)
 
 
 def _read_victim(one: Mapping[str, Any]) -> Victim:

@@ -1,10 +1,11 @@
-"""Nodes that an autoscaler is asked for, for a gang that no node of the cluster could ever hold. Pure.
+"""Nodes that an autoscaler is asked for: for a gang that no present node could ever hold, or that found no room for long. Pure.
 
 cluster-autoscaler does not see a gang that waits: it has no pods. A ProvisioningRequest tells it what they will be. One stands
-for one attempt, from when the planner says that the gang never fits until the attempt is over: the pods name it, so that the
+for one attempt, from when the gang is found to need nodes until the attempt is over: the pods name it, so that the
 autoscaler makes no further room for them.
 """
 
+import math
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -46,10 +47,13 @@ class NodeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Provisioning:
-    """`class_name`: of the requests that are made. `request`: None while there is none."""
+    """`class_name`: of the requests that are made. `request`: None while there is none. `after_s`: for how many seconds a gang
+    must have found no room until nodes are asked for that it could do without; 0: they are not.
+    """
 
     class_name: str
     request: NodeRequest | None = None
+    after_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,15 @@ def next_step(job: str, provisioning: Provisioning | None, after: JobStatus, now
     if provisioning is None or (found is not None and found.state is RequestState.DELETED):  # its name is not free yet
         return ProvisioningStep([])
     if found is None:
-        return ProvisioningStep([RequestNodes(after.attempt)] if _never_fits(after) else [])
+        due = _due(provisioning, after)
+        if due is None or now < due:
+            return ProvisioningStep([], due)
+        return ProvisioningStep([RequestNodes(after.attempt)])
     if (found.name, found.class_name) != (request_name(job, after.attempt), provisioning.class_name):
         return ProvisioningStep([DeleteNodeRequest(found)])
     if found.state is RequestState.PENDING and after.holds(Type.RUNNING):  # nodes came from elsewhere
         return ProvisioningStep([DeleteNodeRequest(found)])
-    if found.state is not RequestState.FAILED or not _never_fits(after):
+    if found.state is not RequestState.FAILED or not _needed(provisioning, after, now):
         return ProvisioningStep([])
     again = _again(found, now)
     return ProvisioningStep([DeleteNodeRequest(found)]) if now >= again else ProvisioningStep([], again)
@@ -105,9 +112,11 @@ def over(provisioning: Provisioning | None) -> list[Action]:
 
 
 def told(job: str, provisioning: Provisioning | None, after: JobStatus, now: float) -> JobStatus:
-    """The status that says what became of the request of a gang that never fits. `job`: its name."""
+    """The status that says what became of the request of a gang that still waits. `job`: its name."""
     found = provisioning.request if provisioning is not None else None
-    if found is None or found.name != request_name(job, after.attempt) or not _never_fits(after):
+    if provisioning is None or found is None or found.name != request_name(job, after.attempt):
+        return after
+    if not _needed(provisioning, after, now):
         return after
     words = f"ProvisioningRequest {found.name}: {found.message or 'not answered yet'}"
     if found.state is RequestState.FAILED:
@@ -123,10 +132,21 @@ def consumed(job: str, provisioning: Provisioning | None, attempt: int) -> NodeR
     return found
 
 
-def _never_fits(after: JobStatus) -> bool:
-    """Whether the planner says so of this attempt, of which no pod exists."""
+def _needed(provisioning: Provisioning, after: JobStatus, now: float) -> bool:
+    due = _due(provisioning, after)
+    return due is not None and now >= due
+
+
+def _due(provisioning: Provisioning, after: JobStatus) -> float | None:
+    """From when on nodes are asked for, by what the planner says of this attempt, of which no pod exists; None: not at all."""
     waits = after.scheduling_attempt == after.attempt and after.scheduling_state == State.WAITING
-    return waits and after.scheduling_reason == NEVER_FITS and places_first.expects_places(after)
+    if not waits or not places_first.expects_places(after):
+        return None
+    if after.scheduling_reason == NEVER_FITS:
+        return -math.inf
+    if after.scheduling_reason != State.WAITING or after.waiting_since is None or not provisioning.after_s:
+        return None
+    return after.waiting_since + provisioning.after_s
 
 
 def _again(found: NodeRequest, now: float) -> float:

@@ -33,7 +33,8 @@ class JobStatus:
     """What the operator remembers of a job between two reconciliations; all of it stands in the object's status.
 
     `restarts` counts failures towards backoffLimit; `disruptions` counts restarts in a row for other causes.
-    `has_places` is that the planner keeps places for pods that do not exist yet, which will be as `expected`.
+    `has_places` is that the planner keeps places for pods that do not exist yet, which will be as `expected`. `waiting_since` is
+    from when on the gang waits in line.
     `preempt` is that the current attempt is asked to end; `batch` what its pods are told where batches are raised,
     `gradients` what they are told of gradients of activations, `runtime` the image that carries the runtime into them.
     `progress` is what is known of the current attempt's, as it is to be written; `pace` is what was heard of its steps, `heard`
@@ -54,6 +55,7 @@ class JobStatus:
     scheduling_reason: str = ""
     level: str = ""
     has_places: bool = False
+    waiting_since: float | None = None
     expected: ExpectedPods | None = None
     preempt: PreemptRequest | None = None
     batch: Batch | None = None
@@ -114,6 +116,7 @@ def read_status(obj: Mapping[str, Any]) -> JobStatus:
         scheduling_reason=gang.reason,
         level=gang.level,
         has_places=gang.has_places,
+        waiting_since=timestamps.seconds(gang.waiting_since),
         expected=expected_pods.readable(status.get("expectedPods")),
         preempt=asked if asked is not None and asked.attempt == status.get("attempt") else None,
         batch=read_batch(status.get("batch")),

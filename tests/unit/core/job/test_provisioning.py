@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kompakt_core.contract import timestamps
 from kompakt_core.contract.conditions import Type
 from kompakt_core.job import actions as do
 from kompakt_core.job import provisioning
@@ -39,8 +40,43 @@ def requests(world: World) -> int:
 
 @pytest.mark.parametrize("reason", ["Waiting", "WaitingForLevel", "BeyondLimits", "InvalidRequest"])
 def test_nobody_is_asked_for_a_gang_that_could_have_room_some_day(world: World, reason: str) -> None:
-    world.planned("Waiting", reason=reason)
+    world.now += 1e6
+    world.planned("Waiting", reason=reason, waitingSince=timestamps.encode(0))
     assert world.provisioning == Provisioning(CLASS)
+
+
+@pytest.fixture
+def patient() -> World:
+    """Nodes are asked for also where others use those that are there, after ten minutes."""
+    return World(make_job(), planner_patience=30.0, provisioning=Provisioning(CLASS, after_s=600)).settle()
+
+
+def no_room(world: World, since: float) -> World:
+    return world.planned("Waiting", reason="Waiting", waitingSince=timestamps.encode(since))
+
+
+def test_where_others_use_the_nodes_some_are_asked_for_after_a_while(patient: World) -> None:
+    no_room(patient, patient.now)
+    assert (requests(patient), do.Wake(patient.now + 600) in patient.look()) == (0, True)
+    assert patient.condition(Type.RECONCILING) == ("True", "WorkersNotRunning")
+    patient.now += 599
+    assert requests(patient.settle()) == 0
+    patient.now += 1
+    assert (requests(patient.settle()), patient.condition(Type.RECONCILING)) == (1, ("True", "WaitingForNodes"))
+    answered(patient, RequestState.FAILED, "no stock", since=patient.now)
+    patient.now += AGAIN_SECONDS
+    assert requests(patient.settle()) == 2
+
+
+def test_who_fits_nowhere_or_waits_for_a_level_is_not_held_to_that(patient: World) -> None:
+    patient.now += 1000
+    patient.planned("Waiting", reason="WaitingForLevel", waitingSince=timestamps.encode(0))
+    assert requests(patient) == 0
+    assert requests(never_fits(patient)) == 1
+
+
+def test_without_a_moment_nobody_knows_how_long_a_gang_waits(patient: World) -> None:
+    assert requests(patient.planned("Waiting", reason="Waiting")) == 0
 
 
 def test_a_gang_that_never_fits_asks_once_and_says_what_it_waits_for(world: World) -> None:
