@@ -79,6 +79,13 @@ def owned(handed: Iterable[JournalEntry], gone: Collection[NodePod]) -> Iterator
             yield from (GpuHolder(uuid, *pod.key, pod.uid) for pod in fitting for uuid in entry.gpus)
 
 
+def unsure(in_vain: Iterable[JournalEntry]) -> tuple[JournalEntry, ...]:
+    """What kubelet offers again although it was handed over, of nobody in particular. Who asks is found by what is written on the
+    pods: of two that asked for as many at once, one may have got the other's set, and have been deleted by force since.
+    """
+    return tuple(JournalEntry(entry.gpus) for entry in in_vain)
+
+
 def tenants(
     gpus: Collection[GpuUuid],
     held: Iterable[GpuHolder],

@@ -16,7 +16,7 @@ from kompakt_device_plugin.devices import Devices, Offered
 from kompakt_device_plugin.handover import Answer, environment_only
 from kompakt_device_plugin.journal import Journal, JournalEntry
 from kompakt_device_plugin.metrics import PluginMetrics
-from kompakt_device_plugin.orphaned_allocations import Alive, tenants
+from kompakt_device_plugin.orphaned_allocations import Alive, tenants, unsure
 from kompakt_device_plugin.pods import NodePod, NodePods
 from kompakt_device_plugin.prefer import OfferedDevices, admitted, best_free, first_offered
 from kompakt_device_plugin.proto import deviceplugin_pb2 as pb
@@ -141,9 +141,11 @@ class PluginServicer(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # gen
             return f"a process of no pod here still uses {', '.join(orphaned)}"
         pods = self._pods.all()
         waiting = [pod for pod in pods if pod.uid not in self._devices.holding]
-        candidates = [*waiting, *(one.pod for one in self._pods.gone())]
+        gone = [one.pod for one in self._pods.gone()]
+        candidates = [*waiting, *gone]
         own = {pod.uid for some in given if (pod := self._asker(some, pods, waiting))}
         before = tenants(gpus, self._devices.held, self._journal.entries, candidates, self._pods.ended()) - own
+        before |= tenants(gpus, (), unsure(self._journal.in_vain), gone, self._pods.ended())
         if not before:
             return ""
         look = self._processes.begin(self._alive, before)

@@ -97,7 +97,8 @@ class Node(RuleBasedStateMachine):
         """Whether anybody can tell what it has: kubelet does or did, or it has what was written on it. A pod that got another
         one's set is found out by kubelet's list alone.
         """
-        return not self.silent or uid in self.listed or self.written[uid] == self.used[uid]
+        listed = not self.silent and uid in self.owner.values()
+        return listed or uid in self.listed or self.written[uid] == self.used[uid]
 
     @rule()
     def plugin_restarts(self) -> None:
