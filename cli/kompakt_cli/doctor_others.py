@@ -17,9 +17,8 @@ def kueue(reading: ClusterReading) -> Iterator[Finding]:
     if operator_option(reading, "--kueue=") == "true":
         served = _serves(reading.kueue_kinds, "workloads")
         cure = "install Kueue, or set kueue.enabled=false"
-        yield (
-            ok(KUEUE, "is asked when jobs in queues may run") if served else problem(KUEUE, "its Workloads are not served", cure)
-        )
+        found = "is asked when jobs in queues may run"
+        yield ok(KUEUE, found) if served else problem(KUEUE, "its Workloads are not served", cure)
 
 
 def autoscaler(reading: ClusterReading) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """Keeps cluster-autoscaler from removing nodes whose GPUs are reserved: until the gang has all of them they are empty, and look
 as if nobody needed them.
 
-The annotation is written by server-side apply: an administrator's own value of it belongs to the administrator, and stays when
-ours is given up.
+A node that carries the annotation already is left alone, whatever it says. Ours is written by server-side apply, so that giving
+it up takes away nobody else's.
 """
 
 import asyncio
@@ -67,11 +67,11 @@ class KeptNodes:
         reserved, now = self._ledger.reserved.nodes, self._clock()
         self._since = {name: self._since.get(name, now) for name in sorted(reserved)}
         nodes = self._ledger.nodes
-        self._given_up = {name for name in self._given_up if name in nodes and nodes[name].kept}
+        self._given_up = {name for name in self._given_up if name in nodes and nodes[name].marked}
         keep = (nodes[name] for name, since in self._since.items() if name in nodes and now >= since + self._after)
         settled = reserved | self._given_up
-        give_up = (node for node in nodes.values() if node.kept and node.name not in settled)
-        for node in list(islice((one for one in keep if not one.kept), AT_ONCE)):
+        give_up = (node for node in nodes.values() if node.marked and node.name not in settled)
+        for node in list(islice((one for one in keep if not one.marked), AT_ONCE)):
             await self._annotate(node, {"annotations": {SCALE_DOWN_DISABLED: "true"}})
         for node in list(islice(give_up, AT_ONCE)):
             if await self._annotate(node, {}):
@@ -80,7 +80,7 @@ class KeptNodes:
     async def _annotate(self, node: NodeView, fields: Mapping[str, object]) -> bool:
         """Whether that is done. The API server compares the uid; what fails is tried again in the next cycle."""
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "uid": node.uid, **fields}}
-        query = {"fieldManager": contract.PLANNER_MANAGER, "force": "true"}
+        query = {"fieldManager": contract.PLANNER_MANAGER}  # not by force: who came first keeps his own
         try:
             answer = await self._writer.send("PATCH", f"/api/v1/nodes/{node.name}", body=body, query=query, content_type=APPLY)
         except (TryLater, NotSent) as error:

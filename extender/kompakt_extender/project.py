@@ -132,7 +132,7 @@ def node_view(node: NodeObject, resource: str = contract.RESOURCE) -> NodeView:
         memory_bytes=whole(allocatable.get("memory", 0)),
         pods=whole(allocatable.get("pods", 0)),
         gpus=count(allocatable.get(resource, 0)),
-        kept=(node.metadata.annotations or NOTHING).get(SCALE_DOWN_DISABLED) == "true",
+        marked=SCALE_DOWN_DISABLED in (node.metadata.annotations or NOTHING),
     )
 
 

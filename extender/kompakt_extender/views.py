@@ -124,7 +124,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeView(msgspec.Struct, frozen=True, gc=False):
-    """A node. `gpus` = allocatable kompakt.dev/gpu. `kept`: cluster-autoscaler is told not to remove it."""
+    """A node. `gpus` = allocatable kompakt.dev/gpu. `marked`: somebody has told cluster-autoscaler whether to remove it."""
 
     name: NodeName
     uid: str
@@ -136,7 +136,7 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     memory_bytes: int
     pods: int
     gpus: int
-    kept: bool = False
+    marked: bool = False
 
 
 class TopologyView(msgspec.Struct, frozen=True, gc=False):

@@ -38,7 +38,7 @@ class Cluster:
     async def send(self, method: str, path: str, *, body: Any = None, query: Any = None, content_type: str = "") -> Answer:
         name = path.rsplit("/", 1)[-1]
         assert (method, path, body["metadata"]["uid"]) == ("PATCH", f"/api/v1/nodes/{name}", f"uid-{name}")
-        assert (query["fieldManager"], content_type) == ("kompakt-planner", "application/apply-patch+yaml")
+        assert (query, content_type) == ({"fieldManager": "kompakt-planner"}, "application/apply-patch+yaml")
         self.sent.append(name)
         if self.fails:
             self.fails -= 1
@@ -144,10 +144,13 @@ async def test_many_at_once_take_several_cycles() -> None:
     assert await cluster.passes(0) == set(names)
 
 
-@pytest.mark.parametrize(("text", "kept"), [("true", True), ("false", False), ("", False)])
-def test_only_true_keeps_a_node(text: str, kept: bool) -> None:
-    raw = msgspec.json.encode({"metadata": {"name": "a", "uid": "u", "annotations": {SCALE_DOWN_DISABLED: text}}})
-    assert read_node(raw, "kompakt.dev/gpu").kept == kept
+@pytest.mark.parametrize(
+    ("notes", "marked"),
+    [({SCALE_DOWN_DISABLED: "true"}, True), ({SCALE_DOWN_DISABLED: "false"}, True), ({"other": "true"}, False), (None, False)],
+)
+def test_whatever_the_annotation_says_somebody_has_spoken(notes: dict[str, str] | None, marked: bool) -> None:
+    raw = msgspec.json.encode({"metadata": {"name": "a", "uid": "u", "annotations": notes}})
+    assert read_node(raw, "kompakt.dev/gpu").marked == marked
 
 
 def test_by_default_no_node_is_kept() -> None:
