@@ -1,5 +1,6 @@
 """Gangs that fit on no node ask for nodes, without Kueue: on a real control plane, with the real kind of cluster-autoscaler."""
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tests.support.cluster.reading import await_reason, topologies
 from tools.kube import simulated
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import Pair
-from tools.kube.session import ClusterSession, eventually, stays
+from tools.kube.session import ClusterSession, KubectlFailed, eventually, stays
 
 AFTER_SECONDS = 15
 WATCHED = pytest.mark.usefixtures("watched")
@@ -171,21 +172,32 @@ def kept_nodes(cluster: ClusterSession) -> set[str]:
     }
 
 
+def test_what_an_administrator_says_of_a_node_is_not_overwritten(cluster: ClusterSession) -> None:
+    """As the planner writes it, and not by force."""
+    cluster.kubectl("annotate", "node", "sim-0", f"{SCALE_DOWN_DISABLED}=false")
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "sim-0", "annotations": {SCALE_DOWN_DISABLED: "true"}}}
+    with pytest.raises(KubectlFailed, match="conflict"):
+        cluster.kubectl("apply", "--server-side", "--field-manager=kompakt-planner", "-f", "-", stdin=json.dumps(body))
+    cluster.kubectl("annotate", "node", "sim-0", f"{SCALE_DOWN_DISABLED}-")
+
+
 @WATCHED
 def test_a_node_whose_gpus_are_reserved_is_kept_until_they_are_given_out(scaler: Autoscaler) -> None:
-    """Gangs of another namespace overtake one that waits."""
+    """A gang of another namespace overtakes one that waits; it is a later one if it comes in a later second."""
     cluster = scaler.cluster
     others = replace(scaler, namespace="default")
     small = [submit(others, "small-0", pods=1, gpus=1)]
     small[0].await_phase("Running")
     whole = submit(scaler, "whole", pods=1, gpus=8)
     eventually(lambda: whole.status.get("scheduling", {}).get("state") == "Waiting", "it waits")
-    for number in (1, 2):
-        small.append(submit(others, f"small-{number}", pods=1, gpus=1))
-        small[-1].await_phase("Running")
+    time.sleep(1.1)
+    small.append(submit(others, "small-1", pods=1, gpus=1))
+    small[-1].await_phase("Running")
     eventually(lambda: whole.status["scheduling"]["state"] == "Reserved", "GPUs are reserved for it")
-    eventually(lambda: kept_nodes(cluster) == {whole.status["scheduling"]["reserved"][0]["node"]}, "the node is kept")
+    (reserved,) = whole.status["scheduling"]["reserved"]
+    eventually(lambda: kept_nodes(cluster) == {reserved["node"]}, "the node is kept")
     stays(lambda: kept_nodes(cluster), rounds=6)
+    assert (reserved["node"], reserved["gpus"]) == ("sim-0", 8)
     for job in small:
         job.delete()
     whole.await_phase("Running")
