@@ -103,7 +103,6 @@ class Binder:
         except (NotSent, TryLater) as error:
             return Rejection(Reason.NOT_SENT, detail=str(error))
         finally:
-            self._metrics.unknown_binds.set(self._ledger.unknown_binds)
             self._calls[args.uid] -= 1
             if not self._calls[args.uid]:  # a lock that is free may still have waiters
                 del self._calls[args.uid], self._locks[args.uid]
@@ -160,7 +159,6 @@ class Binder:
         if state is not None and sent_before is None:
             self._note(pod, request, state, found)
         self._ledger.claim(ClaimSource.BIND, pod, node, found.uuids)
-        self._metrics.unknown_binds.set(self._ledger.unknown_binds)
         return request, found
 
     def _request(self, pod: PodView) -> Request:

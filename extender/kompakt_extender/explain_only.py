@@ -50,6 +50,10 @@ class ExplainOnly:
         return {} if session is None or session.missing else session.ledger.snapshot().nodes
 
     @property
+    def unconfirmed_binds(self) -> int:
+        return 0  # it binds nothing
+
+    @property
     def trouble(self) -> str:
         session = self._session
         if session is None or session.missing:

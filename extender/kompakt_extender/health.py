@@ -50,6 +50,11 @@ class Explainer(Protocol):
         """All nodes at this moment; none on a standby."""
         ...
 
+    @property
+    def unconfirmed_binds(self) -> int:
+        """Binds that are not seen on their pods yet, at this moment."""
+        ...
+
 
 async def _well() -> str:
     return ""
@@ -92,6 +97,7 @@ def health_app(
     async def prometheus(request: Request) -> Response:
         await guard.to_metrics(request)
         metrics.fleet.look(explainer.states())
+        metrics.unknown_binds.set(explainer.unconfirmed_binds)  # what confirms them is no bind
         # Thousands of nodes make a megabyte of text: on a thread, because kube-scheduler waits for this loop.
         return Response(await scrapes.run(lambda: generate_latest(metrics.registry)), media_type=CONTENT_TYPE_LATEST)
 

@@ -200,6 +200,10 @@ class LeaderGate:
         return {} if session is None or session.missing or not self._active() else session.ledger.snapshot().nodes
 
     @property
+    def unconfirmed_binds(self) -> int:
+        return self._session.ledger.unknown_binds if self._session is not None and self._active() else 0
+
+    @property
     def trouble(self) -> str:
         if not self._lease_listed:
             return "the scheduler's Lease was not read yet"

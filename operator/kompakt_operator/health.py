@@ -31,7 +31,7 @@ class OperatorHealth:
     reconciles: Counter[str] = field(default_factory=Counter)  # by outcome: done, retried, failed
     buckets: Counter[float] = field(default_factory=Counter)  # reconciliations that took no longer, by seconds
     seconds: float = 0.0  # of all reconciliations together
-    waiting: int = 0
+    waiting: Callable[[], int] = lambda: 0  # jobs in the work queue
     under_way: dict[int, float] = field(default_factory=dict)  # worker -> when its reconciliation began
     stuck_watch: str = ""  # what a watch fails to show
 
@@ -69,7 +69,7 @@ class OperatorHealth:
         outcomes = {f'{{outcome="{outcome}"}}': number for outcome, number in sorted(self.reconciles.items())}
         yield "active", "gauge", "Whether this process holds the Lease.", {"": int(self.active)}
         yield "watch_stuck", "gauge", "Whether a watch fails to show what the API server has.", {"": int(bool(self.stuck_watch))}
-        yield "workqueue_depth", "gauge", "Jobs in the work queue.", {"": self.waiting}
+        yield "workqueue_depth", "gauge", "Jobs in the work queue.", {"": self.waiting()}
         yield "reconciles_total", "counter", "Reconciliations of jobs by outcome: done, retried, failed.", outcomes
         yield "reconcile_seconds", "histogram", "Duration of one reconciliation.", buckets | sums
 

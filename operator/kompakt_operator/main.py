@@ -103,7 +103,7 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
     """Watch and reconcile until cancelled, or until the process must begin anew."""
     queue, first = WorkQueue(), await crd.served(api)
     observed = Observed(api.client, queue, config.namespace, config.watch_patience, config.kueue, bool(config.provisioning_class))
-    api.answered = observed.answered
+    api.answered, pulse.waiting = observed.answered, queue.__len__
     observed.start()
     try:
         if missing := await observed.ready(config.watch_patience):
@@ -163,7 +163,7 @@ async def _work(number: int, reconciler: Reconciler, queue: WorkQueue, pulse: Op
     clock = asyncio.get_running_loop().time
     while True:
         key = await queue.take()
-        pulse.under_way[number], pulse.waiting = clock(), len(queue)
+        pulse.under_way[number] = clock()
         rest = 0.0
         try:
             outcome, rest = await _look(reconciler, queue, key)

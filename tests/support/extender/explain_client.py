@@ -40,6 +40,10 @@ class ExplainClient:
     def states(self) -> Mapping[NodeName, NodeState]:
         return self.leader.ledger.snapshot().nodes if self.active else {}
 
+    @property
+    def unconfirmed_binds(self) -> int:
+        return self.leader.ledger.unknown_binds if self.active else 0
+
     async def get(self, path: str) -> dict[str, Any]:
         answer = await self.http.get(f"/v1alpha1{path}")
         assert answer.status_code == 200, answer.text

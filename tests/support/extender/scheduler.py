@@ -54,6 +54,10 @@ class Replica:
     def states(self) -> Mapping[NodeName, NodeState]:
         return self.leader.ledger.snapshot().nodes if self.active else {}
 
+    @property
+    def unconfirmed_binds(self) -> int:
+        return self.leader.ledger.unknown_binds if self.active else 0
+
 
 class Scheduler:
     """kube-scheduler's side of the wire."""

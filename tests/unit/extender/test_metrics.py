@@ -1,5 +1,6 @@
 """What Prometheus reads: parsed with its own parser, with help, units and bounded labels."""
 
+import asyncio
 from collections import defaultdict
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -7,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kompakt_core import contract as c
 from kompakt_extender.fragmentation import FragmentationCollector
 from tests.support.extender.explain_client import ExplainClient, bound, explain_client
+from tests.support.extender.leader import may_not_read
 from tests.support.extender.scheduler import Replica, Scheduler
 from tests.support.extender.world import pod
 
@@ -91,6 +93,22 @@ async def test_rejections_are_counted_by_reason_of_filter_and_bind(client: Expla
     binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "n0"}
     await scheduler.post("bind", binding)
     assert '{reason="NotEnoughFreeGPUs",verb="bind"} 1.0' in (await scheduler.get("/metrics")).text
+
+
+async def test_a_bind_is_unconfirmed_until_its_outcome_is_known_and_no_longer(client: ExplainClient) -> None:
+    async def unconfirmed() -> float:
+        return (await scrape(client))["kompakt_extender_unconfirmed_binds"][()]
+
+    leader = client.leader
+    leader.add_pod(pod("p", 4))
+    leader.world.outcomes.append("lost")
+    may_not_read(leader, 3)
+    assert "not known" in await leader.bind("p", "n0")
+    assert await unconfirmed() == 1
+    leader.world.delete_pod("p")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert await unconfirmed() == 0
 
 
 async def test_equal_nodes_are_computed_once() -> None:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from kompakt_client.reviews import Reviews
 from kompakt_operator.health import MOST_WAITING, MetricsGuard, OperatorHealth, serve
+from kompakt_operator.workqueue import WorkQueue
 from tests.support.client.reviewing import Reviewing
 
 ADMIN = {"Kompakt-Token": "token-of-admin"}
@@ -54,6 +55,14 @@ async def test_figures_are_nobodys_while_the_api_server_does_not_say() -> None:
 async def test_without_reviews_everybody_may() -> None:
     async with served(None) as url:
         assert (await ask(f"{url}/metrics", {}))[0] == 200
+
+
+async def test_the_work_queues_length_is_that_of_the_moment() -> None:
+    health, queue = OperatorHealth(), WorkQueue()
+    health.waiting = queue.__len__
+    assert "kompakt_operator_workqueue_depth 0\n" in health.text()
+    queue.add(("default", "j"))
+    assert "kompakt_operator_workqueue_depth 1\n" in health.text(), "also while all workers are busy"
 
 
 async def test_few_wait_for_the_api_servers_word() -> None:
