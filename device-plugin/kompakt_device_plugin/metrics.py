@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kompakt_device_plugin.report import NodeReport, counted
+from kompakt_device_plugin.report import NodeReport, conditions_of, counted
 
 # A hit costs tenths of a millisecond; a miss may ask the API server for 200 ms and search for 100 more.
 _SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
@@ -41,11 +41,19 @@ class PluginMetrics:
             registry=self.registry,
         )
         self.gpus = Gauge(f"{_PREFIX}_gpus", "GPUs of the node by state", ["state"], registry=self.registry)
+        self.conditions = Gauge(
+            f"{_PREFIX}_condition",
+            "Conditions of the node's GPUTopology: 1 where it is True, 0 where it is False or Unknown",
+            ["type"],
+            registry=self.registry,
+        )
 
     def show(self, report: NodeReport) -> None:
-        """The node's GPUs as they were reported last."""
+        """The node's GPUs and conditions as they were reported last."""
         for state, number in counted(report).items():
             self.gpus.labels(state).set(number)
+        for one in conditions_of(report):
+            self.conditions.labels(one.type).set(one.status is True)
 
     def value(self, name: str, **labels: str) -> float:
         """One figure by the end of its name (allocations_total); 0 where it was never touched."""

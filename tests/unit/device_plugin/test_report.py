@@ -12,6 +12,7 @@ from kompakt_core.topology.describe import read_description
 from kompakt_core.topology.wire import graph_from_spec
 from kompakt_device_plugin import report as module
 from kompakt_device_plugin.api import TOPOLOGIES
+from kompakt_device_plugin.metrics import PluginMetrics
 from kompakt_device_plugin.report import (
     NodeReport,
     TopologyCondition,
@@ -40,6 +41,18 @@ def reporter(api):
 def live(reporter):
     """As it stands after the first report."""
     return reporter.report(REPORT, None, NOW)
+
+
+def test_conditions_are_shown_as_a_metric():
+    metrics = PluginMetrics()
+    metrics.show(REPORT)
+    shown = ("Ready", "Degraded", "Conflict")
+    assert [metrics.value("condition", type=one) for one in shown] == [1, 0, 0]
+    metrics.show(replace(REPORT, graph=ONE_UNHEALTHY, problem=PROBLEM, other_owner="nvidia.com/gpu"))
+    assert [metrics.value("condition", type=one) for one in shown] == [0, 1, 1]
+    unknown = TopologyCondition("Ready", None, "NoDriver", "x")
+    metrics.show(replace(REPORT, problem=unknown))
+    assert metrics.value("condition", type="Ready") == 0
 
 
 def test_the_object_belongs_to_its_node_and_says_the_graph_back(live):
