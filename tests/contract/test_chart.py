@@ -300,7 +300,32 @@ def test_jobs_are_ended_before_an_uninstall_only_where_their_definition_goes() -
 def test_monitors_are_there_on_request_only(found: Objects) -> None:
     assert of_kind(found, "PodMonitor") == {}
     watched = of_kind(objects("monitoring.podMonitors=true"), "PodMonitor")
-    assert watched.keys() == {name for _, name in WORKLOADS.values()}
+    assert watched.keys() == {name for _, name in WORKLOADS.values()} | {"kompakt-workers"}
+    workers = watched["kompakt-workers"]["spec"]
+    assert workers["selector"]["matchExpressions"] == [{"key": contract.LABEL_JOB_UID, "operator": "Exists"}]
+    assert (workers["namespaceSelector"], workers["podMetricsEndpoints"][0]["port"]) == (
+        {"any": True},
+        contract.METRICS_PORT_NAME,
+    )
+    also = of_kind(objects("monitoring.podMonitors=true", 'monitoring.kubeSchedulerScrapeClass="api"'), "PodMonitor")
+    assert also.keys() - watched.keys() == {"kompakt-kube-scheduler"}
+
+
+def test_alerts_and_dashboards_are_there_on_request_only(found: Objects) -> None:
+    assert of_kind(found, "PrometheusRule") == {}
+    settings = ("monitoring.rules=true", "monitoring.dashboards=true", 'monitoring.runbooks="https://docs.example.org/runbooks/"')
+    asked = objects(*settings)
+    rules = [rule for group in asked["PrometheusRule", "kompakt-alerts"]["spec"]["groups"] for rule in group["rules"]]
+    written = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    assert [rule["expr"] for rule in rules] == [rule["expr"] for group in written["groups"] for rule in group["rules"]]
+    assert all(rule["annotations"]["runbook_url"].startswith("https://docs.example.org/runbooks/#kompakt") for rule in rules)
+    reporting = objects(*settings, 'allocation="Report"', 'devicePlugin.resourceName="nvidia.com/gpu"')
+    groups = [group["name"] for group in reporting["PrometheusRule", "kompakt-alerts"]["spec"]["groups"]]
+    assert groups == ["kompakt-parts", "kompakt-device-plugin", "kompakt-training"], "nobody is missed who was not installed"
+    boards = {name: one["data"] for (kind, name), one in asked.items() if kind == "ConfigMap" and "dashboard" in name}
+    files = {f"kompakt-{file.name}": file.read_text().strip() for file in (CHART / "files" / "dashboards").iterdir()}
+    assert {key: text for data in boards.values() for key, text in data.items()} == files
+    assert not [name for kind, name in found if "dashboard" in name]
 
 
 def test_the_policies_name_our_own_accounts_and_all_of_our_annotations(found: Objects) -> None:

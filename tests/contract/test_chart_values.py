@@ -223,6 +223,8 @@ SAMPLES: dict[str, Any] = {
     "serviceAccount.annotations": {"a": "b"},
     "monitoring.readers": [{"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"}],
     "monitoring.scrapeClass": "kompakt",
+    "monitoring.kubeSchedulerScrapeClass": "api-server",
+    "monitoring.runbooks": "https://docs.example.org/runbooks/",
     "monitoring.interval": "1m",
     "monitoring.labels": {"release": "prometheus"},
     "priorityClassName": "high",
@@ -246,6 +248,8 @@ BESIDE = {
     "devicePlugin.skipXIDs": ('devicePlugin.source="nvml"',),
     "devicePlugin.heedXIDs": ('devicePlugin.source="nvml"',),
     "monitoring.scrapeClass": ("monitoring.podMonitors=true",),
+    "monitoring.kubeSchedulerScrapeClass": ("monitoring.podMonitors=true",),
+    "monitoring.runbooks": ("monitoring.rules=true",),
     "monitoring.interval": ("monitoring.podMonitors=true",),
     "monitoring.labels": ("monitoring.podMonitors=true",),
 }

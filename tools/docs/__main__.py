@@ -9,6 +9,7 @@ from tools.docs.blocks import block_problems
 from tools.docs.chart_values import chart_pages, chart_problems
 from tools.docs.command_lines import command_pages
 from tools.docs.contract_names import contract_pages, contract_problems
+from tools.docs.dashboards import dashboard_pages
 from tools.docs.decisions import decision_pages, decision_problems
 from tools.docs.metric_names import metric_pages, metric_problems
 from tools.docs.pages import page_problems, wrapped_pages
@@ -31,7 +32,7 @@ PROBLEMS: Final = (
 
 def made_pages(root: Path) -> dict[str, str]:
     """Every page with a made part, as it should be."""
-    pages = (room_pages, decision_pages, rights_pages, contract_pages, metric_pages, chart_pages, command_pages)
+    pages = (room_pages, decision_pages, rights_pages, contract_pages, metric_pages, dashboard_pages, chart_pages, command_pages)
     return {path: text for made in pages for path, text in made(root).items()}
 
 
@@ -43,6 +44,7 @@ def stale(root: Path, pages: dict[str, str]) -> list[str]:
 
 def write(root: Path, pages: dict[str, str]) -> None:
     for path, text in pages.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
 
 

@@ -48,15 +48,16 @@ class MetricName:
 
 def metric_pages(root: Path) -> dict[str, str]:
     """The whole page."""
-    return {PAGE: "\n".join([_HEAD, *(_section(*part) for part in _parts())])}
+    return {PAGE: "\n".join([_HEAD, *(_section(*part) for part in parts())])}
 
 
 def metric_problems(root: Path) -> list[str]:
     """Metrics that say nothing of themselves."""
-    return [f"{PAGE}: {one.name} has no help text" for _, _, names in _parts() for one in names if not one.text]
+    return [f"{PAGE}: {one.name} has no help text" for _, _, names in parts() for one in names if not one.text]
 
 
-def _parts() -> Iterator[tuple[str, str, list[MetricName]]]:
+def parts() -> Iterator[tuple[str, str, list[MetricName]]]:
+    """Each part's title, where it answers, and its metrics."""
     yield "Operator", "Port 8080 of the operator's pods, in the chart.", list(_of_operator())
     extender = "Port 8902 of the scheduler's pods. `process_*`, of the Prometheus client, tell the process's memory and time."
     yield "Extender and planner", extender, list(_of_extender())

@@ -19,6 +19,23 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- end -}}
 
+{{/* Name and labels of an object that the Prometheus operator looks for. */}}
+{{- define "kompakt.monitored" -}}
+name: {{ include "kompakt.name" . }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "kompakt.labels" . | nindent 2 }}
+  {{- with .root.Values.monitoring.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "kompakt.podMonitor" -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata: {{ include "kompakt.monitored" . | nindent 2 }}
+{{- end -}}
+
 {{- define "kompakt.image" -}}
 {{- $i := .root.Values.image -}}
 {{- $digest := index (default dict $i.digests) .part -}}

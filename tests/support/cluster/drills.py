@@ -43,6 +43,10 @@ class Drilled:
         told = {"rate": rate, "ways": ways, "delay": delay, "only": only}
         asked(self.cluster, f"{self.proxy}/faulty/trouble", told)
 
+    def silence(self, *plurals: str) -> None:
+        """Of which kinds their watches say nothing from now on."""
+        asked(self.cluster, f"{self.proxy}/faulty/silent", ["none", *plurals])
+
     def counts(self) -> dict[str, int]:
         """How many of their requests were handled how."""
         return dict(asked(self.cluster, f"{self.proxy}/faulty"))
@@ -93,8 +97,8 @@ class Drilled:
 
 
 @contextmanager
-def drilled(folder: Path) -> Iterator[Drilled]:
-    """All our parts at work."""
+def drilled(folder: Path, *flags: str) -> Iterator[Drilled]:
+    """All our parts at work. flags: further ones of the operator."""
     with own_cluster(folder, MACHINES) as cluster:
         cluster.parts.install(waits.LEASE | waits.FACTOR_SETTINGS)
         address, proxy = cluster.parts.faulty_server(1, rate=0)
@@ -103,7 +107,7 @@ def drilled(folder: Path) -> Iterator[Drilled]:
         clock = stepped_clock.made(folder)
         pair, *components = cluster.parts.pair("scheduler-0" if can_set_hostname() else socket.gethostname())
         extender, scheduler = components
-        ours = (cluster.parts.simulated_plugins(), extender, cluster.parts.operator(OPERATOR))
+        ours = (cluster.parts.simulated_plugins(), extender, cluster.parts.operator(OPERATOR, *flags))
         cluster.start(*(clock.under(part) if clock else part for part in ours), scheduler)
         found = Drilled(cluster, address, pair, clock)
         eventually(lambda: all(found.holder(lease) for lease in LEASES), "both Leases held")

@@ -1,0 +1,189 @@
+"""A real Prometheus scrapes our parts, reads the chart's alerts, and each fires by a fault and ends with it.
+
+Alerts of device plugins and training pods need real nodes: tests/node/test_alerts.py. The rules are sixty times faster here; that
+each waits as long as it says is shown by promtool in tests/unit/tools/test_monitoring.py.
+"""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import yaml
+
+from tests.support.cluster.drills import Drilled, drilled
+from tests.support.cluster.prometheus import KUBE_SCHEDULER, Prometheus, prometheus
+from tests.support.cluster.replacing import OPERATOR
+from tests.support.cluster.storm import left_sockets_collected
+from tools.docs.dashboards import dashboard_pages, queries
+from tools.docs.repository import ROOT
+from tools.kube import golang
+from tools.kube.components import Component
+from tools.kube.jobs import JobManifest, apply, training_job
+from tools.kube.parts import render
+from tools.kube.session import KubectlFailed, eventually
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+NO_WAIT = {"consolidation": {"mode": "NoWait"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The cluster, its proxy, and who watches it."""
+
+    drill: Drilled
+    prometheus: Prometheus
+    verbs: str
+
+    def quiet(self) -> None:
+        """Until all is well and nothing fires."""
+        eventually(self.prometheus.scrapes_all, "all is scraped")
+        eventually(lambda: not self.prometheus.firing(), "nothing fires")
+
+    @contextmanager
+    def fires(self, *alerts: str, again: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """The block is a fault: until its end these fire, and afterwards no more. again: goes on doing it meanwhile."""
+        self.quiet()
+        yield
+        eventually(lambda: (again(), set(alerts) <= self.prometheus.firing())[1], f"{alerts} fire")
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with drilled(tmp_path_factory.mktemp("alerts"), "--watch-patience=10") as drill:
+        parts = drill.cluster.components
+        targets = {
+            "operator": flag(parts[OPERATOR], "health-port"),
+            "scheduler": str(drill.pair.health_port),
+            KUBE_SCHEDULER: flag(parts[drill.pair.scheduler], "secure-port"),
+        }
+        with prometheus(drill.cluster, {part: f"127.0.0.1:{port}" for part, port in targets.items()}) as found:
+            yield Watched(drill, found, f"http://127.0.0.1:{flag(parts[drill.pair.extender], 'verbs-port')}")
+
+
+@pytest.fixture(autouse=True)
+def well_again(watched: Watched) -> Iterator[None]:
+    """Whatever a test did to the cluster ends with it, and so do the alerts."""
+    with left_sockets_collected():
+        yield
+        watched.drill.trouble(0)
+        watched.drill.silence()
+        watched.quiet()
+
+
+def flag(component: Component, name: str) -> str:
+    return next(word.partition("=")[2] for word in component.argv if word.startswith(f"--{name}="))
+
+
+def jobs(watched: Watched, prefix: str, number: int) -> list[JobManifest]:
+    return [
+        apply(watched.drill.cluster, "default", training_job(f"{prefix}-{one}", seconds="0.5", placement=NO_WAIT))
+        for one in range(number)
+    ]
+
+
+def done(made: list[JobManifest]) -> None:
+    for job in made:
+        job.await_phase("Succeeded")
+        job.delete()
+
+
+def test_every_query_of_the_dashboards_is_answered(watched: Watched) -> None:
+    watched.quiet()
+    done(jobs(watched, "seen", 2))
+    answers = {
+        query: watched.prometheus.query(query.replace("$__rate_interval", "30s"))
+        for text in dashboard_pages(ROOT).values()
+        for query in queries(json.loads(text))
+    }
+    gauges = [query for query in answers if query.startswith(("sum(kompakt_operator_", "sum(kompakt_extender_"))]
+    assert len(gauges) > 4
+    assert [query for query in gauges if not answers[query]] == []
+    assert watched.prometheus.query("scheduler_schedule_attempts_total")
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        watched.prometheus.query("sum(")
+
+
+def test_what_the_chart_makes_for_the_prometheus_operator_is_what_its_definitions_say(watched: Watched) -> None:
+    cluster = watched.drill.cluster
+    crds = (
+        golang.sources("monitoring", "github.com/prometheus-operator/prometheus-operator") / "example" / "prometheus-operator-crd"
+    )
+    for plural in ("podmonitors", "prometheusrules"):
+        cluster.kubectl("apply", "--server-side", "-f", str(crds / f"monitoring.coreos.com_{plural}.yaml"))
+    eventually(lambda: "prometheusrules" in cluster.kubectl("api-resources", "--cached=false"), "its kinds are served")
+    switches = dict.fromkeys(("podMonitors", "rules"), "true") | {"kubeSchedulerScrapeClass": "api", "scrapeClass": "kompakt"}
+    chart = render(cluster.find, {f"monitoring.{name}": value for name, value in switches.items()})
+    made = [one for one in chart if one["apiVersion"] == "monitoring.coreos.com/v1"]
+    assert sorted(one["kind"] for one in made) == ["PodMonitor"] * 5 + ["PrometheusRule"]
+    text = yaml.safe_dump_all(made)
+    said = cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=text)
+    assert said.count("serverside-applied") == len(made)
+    with pytest.raises(KubectlFailed, match="field not declared in schema"):
+        cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=text.replace("interval:", "every:"))
+
+
+def test_an_operator_that_is_gone(watched: Watched) -> None:
+    with watched.fires("KompaktOperatorInactive", "KompaktPartDown"):
+        watched.drill.cluster.kill(OPERATOR)
+    watched.drill.cluster.restart(OPERATOR)
+
+
+def test_a_scheduler_that_is_gone(watched: Watched) -> None:
+    with watched.fires("KompaktSchedulerInactive", "KompaktPartDown"):
+        watched.drill.cluster.kill_pair(watched.drill.pair)
+    watched.drill.cluster.restart(watched.drill.pair.extender)
+    watched.drill.cluster.restart(watched.drill.pair.scheduler)
+
+
+def test_an_operator_whose_watch_says_nothing_any_more(watched: Watched) -> None:
+    with watched.fires("KompaktOperatorWatchStuck"):
+        watched.drill.silence("pods")
+        made = jobs(watched, "unseen", 1)
+    watched.drill.silence()
+    done(made)
+
+
+def test_reconciliations_that_fail(watched: Watched) -> None:
+    with watched.fires("KompaktReconcilesFail"):
+        watched.drill.trouble(1, "500", only="/services")
+        made = jobs(watched, "refused", 9)
+    watched.drill.trouble(0)
+    done(made)
+
+
+def test_an_operator_that_is_too_slow(watched: Watched) -> None:
+    with watched.fires("KompaktOperatorBacklog"):
+        watched.drill.trouble(0, delay=3.0, only="/pods")
+        made = jobs(watched, "slow", 40)
+    watched.drill.trouble(0)
+    done(made)
+
+
+def test_binds_that_are_refused(watched: Watched) -> None:
+    with watched.fires("KompaktBindsFail"):
+        watched.drill.trouble(1, "503", only="/binding")
+        made = jobs(watched, "unbound", 6)
+    watched.drill.trouble(0)
+    done(made)
+
+
+def test_binds_that_nobody_sees(watched: Watched) -> None:
+    with watched.fires("KompaktBindsUnconfirmed"):
+        watched.drill.trouble(1, "cut before", only="/binding")
+        made = jobs(watched, "unknown", 6)
+    watched.drill.trouble(0)
+    done(made)
+
+
+def test_verbs_that_end_in_errors(watched: Watched) -> None:
+    def ask() -> None:
+        request = urllib.request.Request(f"{watched.verbs}/filter", b"{", method="POST")
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            urllib.request.urlopen(request, timeout=5)
+
+    with watched.fires("KompaktExtenderFails", again=ask):
+        pass
