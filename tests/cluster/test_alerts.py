@@ -1,7 +1,7 @@
 """A real Prometheus scrapes our parts, reads the chart's alerts, and each fires by a fault and ends with it.
 
-Alerts of device plugins and training pods need real nodes: tests/node/test_alerts.py. The rules are sixty times faster here; that
-each waits as long as it says is shown by promtool in tests/unit/tools/test_monitoring.py.
+Those of device plugins and training pods: tests/unit/device_plugin/test_alerts.py, tests/unit/runtime/test_stalled.py. The rules
+are sixty times faster here; that each waits as long as it says is shown by promtool in tests/unit/tools/test_monitoring.py.
 """
 
 import json
@@ -14,16 +14,17 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
+from kompakt_core.contract import TOKEN_AUDIENCE
 from tests.support.cluster.drills import Drilled, drilled
-from tests.support.cluster.prometheus import KUBE_SCHEDULER, Prometheus, prometheus
 from tests.support.cluster.replacing import OPERATOR
 from tests.support.cluster.storm import left_sockets_collected
+from tests.support.prometheus import Job, Prometheus, job, prometheus
 from tools.docs.dashboards import dashboard_pages, queries
 from tools.docs.repository import ROOT
 from tools.kube import golang
 from tools.kube.components import Component
 from tools.kube.jobs import JobManifest, apply, training_job
-from tools.kube.parts import render
+from tools.kube.parts import READER, account_token, render
 from tools.kube.session import KubectlFailed, eventually
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
@@ -53,15 +54,24 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with drilled(tmp_path_factory.mktemp("alerts"), "--watch-patience=10") as drill:
-        parts = drill.cluster.components
-        targets = {
-            "operator": flag(parts[OPERATOR], "health-port"),
-            "scheduler": str(drill.pair.health_port),
-            KUBE_SCHEDULER: flag(parts[drill.pair.scheduler], "secure-port"),
-        }
-        with prometheus(drill.cluster, {part: f"127.0.0.1:{port}" for part, port in targets.items()}) as found:
-            yield Watched(drill, found, f"http://127.0.0.1:{flag(parts[drill.pair.extender], 'verbs-port')}")
+    folder = tmp_path_factory.mktemp("alerts")
+    with drilled(folder, "--watch-patience=10") as drill, prometheus(folder / "prometheus", scraped(drill)) as found:
+        extender = drill.cluster.components[drill.pair.extender]
+        yield Watched(drill, found, f"http://127.0.0.1:{flag(extender, 'verbs-port')}")
+
+
+def scraped(drill: Drilled) -> list[Job]:
+    """The operator, the extender, and kube-scheduler, which wants a token for the API server."""
+    folder, api, parts = drill.cluster.plane.folder, drill.cluster.parts.api, drill.cluster.components
+    (folder / "token").write_text(account_token(api, READER, audiences=[TOKEN_AUDIENCE]))
+    (folder / "api-token").write_text(account_token(api, READER))
+    ours, theirs = ({"credentials_file": str(folder / name)} for name in ("token", "api-token"))
+    secure = {"scheme": "https", "tls_config": {"insecure_skip_verify": True}, "authorization": theirs}
+    return [
+        job("operator", f"127.0.0.1:{flag(parts[OPERATOR], 'health-port')}", authorization=ours),
+        job("scheduler", f"127.0.0.1:{drill.pair.health_port}", authorization=ours),
+        job("kube-scheduler", f"127.0.0.1:{flag(parts[drill.pair.scheduler], 'secure-port')}", **secure),
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -86,9 +96,9 @@ def jobs(watched: Watched, prefix: str, number: int) -> list[JobManifest]:
 
 
 def done(made: list[JobManifest]) -> None:
-    for job in made:
-        job.await_phase("Succeeded")
-        job.delete()
+    for one in made:
+        one.await_phase("Succeeded")
+        one.delete()
 
 
 def test_every_query_of_the_dashboards_is_answered(watched: Watched) -> None:

@@ -1,22 +1,18 @@
 """What the whole plugin offers to kubelet in good and bad times."""
 
 import threading
-from dataclasses import replace
 
 import pytest
 
 from kompakt_client.errors import error_of
 from kompakt_device_plugin import agent, podresources
 from kompakt_device_plugin.api import SLICES
+from tests.support.device_plugin.pods import xid
 from tests.support.device_plugin.whole import NODE, TOPOLOGY, describe
 
 
 def unhealthy(devices):
     return [health for _, health in devices].count("Unhealthy")
-
-
-def xid(graph, gpu):
-    return replace(graph.gpus[gpu], health="Unhealthy", health_reason="XID", xid=79)
 
 
 def claim(running):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.prometheus import hastened
 from tools.docs.dashboards import FOLDER, dashboard_pages, queries
 from tools.docs.metric_names import MetricName, parts
 from tools.docs.repository import ROOT
@@ -173,3 +174,9 @@ def test_a_replay_that_ends_otherwise_is_told(tmp_path: Path) -> None:
     series, before, _ = FIRE["KompaktPartDown"]
     with pytest.raises(CommandFailed, match="FAILED"):
         replayed(tmp_path, [firing("KompaktPartDown", series, {before: 1})])
+
+
+def test_a_minute_of_the_rules_takes_as_long_as_a_test_says() -> None:
+    rules = "expr: changes(x[30m]) and x offset 30m\nfor: 2m\nexpr: increase(y[1h]) # 3m"
+    expected = "expr: changes(x[3000ms]) and x offset 3000ms\nfor: 200ms\nexpr: increase(y[6000ms]) # 3m"
+    assert hastened(rules, 0.1) == expected
