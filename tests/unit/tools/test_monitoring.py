@@ -58,6 +58,23 @@ FIRE: dict[str, tuple[dict[str, str], int, int]] = {
         37,
     ),
 }
+# Further ways in which an alert fires: how many of it, by minutes.
+ALSO: list[tuple[str, dict[str, str], dict[int, int]]] = [
+    ("KompaktOperatorInactive", {'up{job="others"}': "1x20"}, {1: 0, 2: 1}),
+    ("KompaktSchedulerInactive", {'up{job="others"}': "1x20"}, {1: 0, 2: 1}),
+    ("KompaktSchedulerInactive", {f"{EXTENDER}_active": "1 0x20"}, {2: 0, 3: 1}),
+    ("KompaktBindsUnconfirmed", {f"{EXTENDER}_unconfirmed_binds": "0 1x40"}, {5: 0, 6: 1}),
+    ("KompaktGPUsNotAsChosen", {f"{PLUGIN}_corrected_pods_total": "0x4 1x200"}, {50: 1, 70: 0}),
+    ("KompaktAllocationsRejected", {f"{PLUGIN}_rejected_allocations_total": "0x4 1x200"}, {50: 1, 70: 0}),
+    (
+        "KompaktBindsFail",  # one pod after the other, each a few times: never for long
+        {
+            f'{EXTENDER}_verb_errors_total{{verb="bind"}}': "0 1 2 3 3x20 3 4 5 6 6x20",
+            f'{EXTENDER}_verb_seconds_count{{verb="bind"}}': "0 1 2 3 4+1x19 24 25 26 27 28+1x20",
+        },
+        dict.fromkeys(range(1, 22), 0),
+    ),
+]
 # For an hour nothing fires: a standby beside who is active, what comes and goes, what is over, what is not ours.
 QUIET: dict[str, dict[str, str]] = {
     "KompaktPartDown": {'up{job="kompakt-system/kompakt-workers"}': "0x120"},
@@ -66,6 +83,10 @@ QUIET: dict[str, dict[str, str]] = {
     "KompaktOperatorBacklog": {f"{OPERATOR}_workqueue_depth": " ".join(["9x15 0"] * 8)},
     "KompaktReconcilesFail": {
         f'{OPERATOR}_reconciles_total{{outcome="{name}"}}': f"0+{by}x120" for name, by in (("done", 3), ("retried", 2))
+    },
+    "KompaktBindsFail": {
+        f'{EXTENDER}_verb_errors_total{{verb="bind"}}': "0+2x120",
+        f'{EXTENDER}_verb_seconds_count{{verb="bind"}}': "0+5x120",
     },
     "KompaktBindsUnconfirmed": {f"{EXTENDER}_unconfirmed_binds": " ".join(["9x7 0"] * 16)},
     "KompaktExtenderFails": {f'{EXTENDER}_verb_errors_total{{verb="filter"}}': "0x10 9x110"},
@@ -163,7 +184,8 @@ def replayed(folder: Path, tests: list[dict[str, Any]]) -> str:
 
 def test_alerts_fire_after_their_time_and_not_before(tmp_path: Path) -> None:
     assert FIRE.keys() == RULES.keys()
-    replayed(tmp_path, [firing(name, series, {before: 0, after: 1}) for name, (series, before, after) in FIRE.items()])
+    usual = [firing(name, series, {before: 0, after: 1}) for name, (series, before, after) in FIRE.items()]
+    replayed(tmp_path, usual + [firing(*case) for case in ALSO])
 
 
 def test_what_is_well_fires_nothing(tmp_path: Path) -> None:
