@@ -47,6 +47,7 @@ def main() -> None:
     export("frameworks", "--only-group", "frameworks")
     compile_alone("old-torch")
     compile_alone("between-torch")
+    compile_alone("oldest")
     # After the files that it must agree with, and for all versions of Python and machines as they are.
     compile_alone("zoo", "--universal", "--python-version", "3.11")
 

@@ -130,14 +130,12 @@ def opened(access: Access, folder: Path) -> Endpoint:
     """Raises InvalidInput, OSError or ValueError for files that are missing or wrong: at the start, not at the first request."""
     credentials = credentials_of(access, folder)
 
+    # Only where there is one: before urllib3 2.8 connections without TLS do not know these.
+    names = dict.fromkeys(("server_hostname", "assert_hostname"), access.server_name) if access.server_name else {}
+
     def connect(certificate: Pem, key: Pem) -> urllib3.PoolManager:
-        return _pool(
-            access.proxy,
-            maxsize=CONNECTIONS,
-            ssl_context=_context(access, folder, certificate, key),
-            server_hostname=access.server_name or None,
-            assert_hostname=access.server_name or None,
-        )
+        context = _context(access, folder, certificate, key)
+        return _pool(access.proxy, maxsize=CONNECTIONS, ssl_context=context, **names)
 
     endpoint = Endpoint(access.server, connect, credentials, access.impersonation)
     if access.program is None:  # else that program says who we are, once there is something to ask
