@@ -116,6 +116,9 @@ requirements: sync ## pin all packages anew, with hashes and without host names
 images: sync ## images to be published, with provenance and SBOM, from HEAD on BASE_IMAGE=...@sha256:..., by BUILDER=...
 	$(BIN)/python -m tools.publish --base-image '$(BASE_IMAGE)' --builder '$(BUILDER)' $(if $(SOURCE),--source '$(SOURCE)') $(if $(INVOCATION),--invocation '$(INVOCATION)') $(if $(OUT),--out '$(OUT)')
 
+release: sync ## wheels, sources, the chart, notes and checksums of HEAD in dist/release, or OUT=...
+	$(BIN)/python -m tools.release $(if $(OUT),--out '$(OUT)')
+
 tour: sync ## place, schedule and train on this machine in a minute (kompakt tour)
 	$(BIN)/kompakt tour
 
@@ -125,4 +128,4 @@ demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-docs sync-frameworks sync-zoo zoo sync-old-torch check docs site format test test-fast coverage gpu-packages test-gpu requirements images tour demo demo-down
+.PHONY: help sync sync-torch sync-docs sync-frameworks sync-zoo zoo sync-old-torch check docs site format test test-fast coverage gpu-packages test-gpu requirements images release tour demo demo-down
