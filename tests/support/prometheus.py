@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
+from tests.support.needs import monitor
 from tools.kube.components import answers
 from tools.kube.ports import free_ports
 from tools.kube.processes import launch_tied, stop, wait_until
-from tools.prometheus import find
 
 ALERTS = Path(__file__).resolve().parents[2] / "charts" / "kompakt" / "files" / "alerts.yaml"
 Job = dict[str, Any]  # of scrape_configs
@@ -69,7 +69,7 @@ def prometheus(folder: Path, jobs: Sequence[Job], minute: float = 1.0) -> Iterat
     (folder / "alerts.yaml").write_text(hastened(ALERTS.read_text(), minute))
     address = f"127.0.0.1:{free_ports(1)[0]}"
     flags = (f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'data'}")
-    program = launch_tied((str(find("prometheus")), *flags, f"--web.listen-address={address}"), folder / "log")
+    program = launch_tied((str(monitor("prometheus")), *flags, f"--web.listen-address={address}"), folder / "log")
     try:
         wait_until(lambda: answers(f"http://{address}/-/ready") or not program.alive(), 60)
         assert program.alive(), (folder / "log").read_text()[-2000:]

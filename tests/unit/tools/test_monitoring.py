@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.needs import monitor
 from tests.support.prometheus import hastened
 from tools.docs.dashboards import FOLDER, dashboard_pages, queries
 from tools.docs.metric_names import MetricName, parts
 from tools.docs.repository import ROOT
 from tools.kube.command import CommandFailed, output
-from tools.prometheus import find
 
 ALERTS = ROOT / "charts" / "kompakt" / "files" / "alerts.yaml"
 RUNBOOKS = ROOT / "docs" / "runbooks.md"
@@ -160,7 +160,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 
 
 def test_rules_are_read_by_prometheus() -> None:
-    assert f"{len(RULES)} rules found" in output([find("promtool"), "check", "rules", ALERTS])
+    assert f"{len(RULES)} rules found" in output([monitor("promtool"), "check", "rules", ALERTS])
 
 
 def firing(alert: str, series: dict[str, str], expected: dict[int, int]) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def firing(alert: str, series: dict[str, str], expected: dict[int, int]) -> dict
 def replayed(folder: Path, tests: list[dict[str, Any]]) -> str:
     file = folder / "tests.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "30s", "tests": tests}))
-    return output([find("promtool"), "test", "rules", file])
+    return output([monitor("promtool"), "test", "rules", file])
 
 
 def test_alerts_fire_after_their_time_and_not_before(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import from_index
 from tools.kube.command import output
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +41,7 @@ def test_the_command_line_works_with_the_oldest_libraries(tmp_path: Path) -> Non
     python = tmp_path / "venv" / "bin" / "python"
     output([UV, "venv", "--quiet", f"--python={sys.executable}", tmp_path / "venv"])
     install = [UV, "pip", "install", "--quiet", f"--python={python}"]
-    output([*install, "--require-hashes", "-r", ROOT / "requirements" / "oldest.txt"])
+    from_index([*install, "--require-hashes", "-r", ROOT / "requirements" / "oldest.txt"])
     ours = [word for package in (*PACKAGES, *STAND_IN) for word in ("-e", ROOT / package)]
     output([*install, "--no-deps", "--no-build-isolation", *ours])
     around = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.needs import from_index
 from tools.kube.binaries import find
 from tools.kube.command import CommandFailed, output
 from tools.provenance.clone import Clone
@@ -47,7 +48,7 @@ def test_the_same_commit_gives_the_same_bytes(made: Path, tmp_path: Path) -> Non
 def test_the_command_line_installs_from_the_folder_and_runs(made: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     output([UV, "venv", "--quiet", f"--python={sys.executable}", tmp_path / "venv"])
-    output([UV, "pip", "install", "--quiet", f"--python={python}", f"--find-links={made / PYTHON}", "kompakt-cli"])
+    from_index([UV, "pip", "install", "--quiet", f"--python={python}", f"--find-links={made / PYTHON}", "kompakt-cli"])
     assert "dgx1-v100" in output([python.with_name("kompakt"), "machines"])
     lies = output([python, "-c", "import kompakt_core; print(kompakt_core.__file__)"])
     assert lies.startswith(str(tmp_path)), "not from this checkout"
