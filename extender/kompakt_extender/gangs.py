@@ -17,8 +17,8 @@ from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import JobUid, NodeName, PodUid, mask_of
-from kompakt_core.job.actions import pod_name
 from kompakt_core.job.model import Preemption
+from kompakt_core.job.object_names import pod_name
 from kompakt_core.patterns.edges import Edges, make_edges, ranks_of
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.explain import sentence

@@ -4,9 +4,9 @@ from typing import Any
 
 from kompakt_core import contract
 from kompakt_core.contract import downward
-from kompakt_core.job.actions import service_name
 from kompakt_core.job.batches import Batch
 from kompakt_core.job.model import Role, TrainingJob
+from kompakt_core.job.object_names import service_name
 
 Variables = list[dict[str, Any]]
 

@@ -12,7 +12,7 @@ from kompakt_core import contract
 from kompakt_core.contract import expected_pods, job_owner, timestamps
 from kompakt_core.contract.expected_pods import ExpectedPods
 from kompakt_core.errors import Bug
-from kompakt_core.job import actions as do
+from kompakt_core.job import to_do as do
 from kompakt_core.job import workload
 from kompakt_core.job.batches import read_batch
 from kompakt_core.job.gradients import read_gradients

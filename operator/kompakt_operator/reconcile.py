@@ -11,8 +11,8 @@ from kompakt_core import contract
 from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.conditions import Condition
 from kompakt_core.errors import InvalidInput
-from kompakt_core.job import actions as do
-from kompakt_core.job import workload
+from kompakt_core.job import actions, object_names, workload
+from kompakt_core.job import to_do as do
 from kompakt_core.job.measured import resolved
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.phases import FINISHED
@@ -178,7 +178,7 @@ class Reconciler:
         role = environment.gpu_roles(job)[0]
         if not injection.serves(job, role):
             return None
-        name = do.pod_name(job.name, role.name, 0, status.attempt)
+        name = object_names.pod_name(job.name, role.name, 0, status.attempt)
         pod = next((pod for pod in self._observed.pods(render.owner_of(job)) if pod.name == name), None)
         return pod if pod is not None and pod.ip and pod.phase == "Running" and not pod.deleting else None
 
@@ -202,7 +202,7 @@ class Reconciler:
     def _next(
         self, job: TrainingJob, status: JobStatus, pods: list[WorkerPod], skipped: str, queueing: Queueing | None
     ) -> list[do.Action]:
-        return do.next_actions(
+        return actions.next_actions(
             job,
             status,
             pods,
@@ -256,7 +256,7 @@ class Reconciler:
         told, final = rejection.condition, rejection.final
         status = read_status(performer.current)
         pods = list(self._observed.pods(render.owner_of(job)))
-        await performer.perform(do.rejected(job, status, pods, told, time.time(), final=final, of_gang=rejection.of_gang))
+        await performer.perform(actions.rejected(job, status, pods, told, time.time(), final=final, of_gang=rejection.of_gang))
         delay = 0.0 if final else self._queue.hold(key, self._turn(key, performer.current, told))
         log.warning("%s/%s: %s: %s%s", *key, told.reason, told.message, f"; again in {delay:.0f} s" if delay else "")
 
@@ -277,7 +277,7 @@ class Reconciler:
 
     async def _invalid(self, obj: Object, message: str) -> None:
         """A stored object that the parser refuses; one that already runs is left alone but says so."""
-        for action in do.invalid(obj["metadata"].get("generation", 0), read_status(obj), message, time.time()):
+        for action in actions.invalid(obj["metadata"].get("generation", 0), read_status(obj), message, time.time()):
             if isinstance(action, do.WriteStatus):
                 await self._announcer.announce(obj, await write_status(self._api, obj, action.status))
 

@@ -11,9 +11,9 @@ from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import template_rules
-from kompakt_core.job.actions import pod_name, service_name
 from kompakt_core.job.batches import Batch
 from kompakt_core.job.model import ActivationGradients, Role, TrainingJob
+from kompakt_core.job.object_names import pod_name, service_name
 from kompakt_core.job.quantity import parse_bytes
 from kompakt_operator import environment, injection
 from kompakt_operator.environment import Variables

@@ -7,8 +7,8 @@ Contract of `next_actions`:
 4. Whatever an action finds already done (pod exists, pod gone) counts as done.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kompakt_core.contract import timestamps
@@ -18,97 +18,30 @@ from kompakt_core.job import provisioning as nodes
 from kompakt_core.job import status as statuses
 from kompakt_core.job.backoff import Restart, next_delay
 from kompakt_core.job.model import CleanPodPolicy, TrainingJob
+from kompakt_core.job.object_names import pod_name, service_name
 from kompakt_core.job.phases import Phase
 from kompakt_core.job.places_first import CreationStep
 from kompakt_core.job.pods import Cause, WorkerPod
-from kompakt_core.job.provisioning import Action as OfNodes
 from kompakt_core.job.provisioning import Provisioning, RequestNodes
 from kompakt_core.job.status import JobStatus
+from kompakt_core.job.to_do import (
+    Action,
+    AskForPlaces,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeletePod,
+    DeleteService,
+    TryPod,
+    Wake,
+    WriteStatus,
+)
 from kompakt_core.job.verdict import Outcome, Verdict, judge
-from kompakt_core.job.workload import Action as OfQueue
 from kompakt_core.job.workload import Queueing
 
 DISRUPTIONS_IN_A_ROW: Final = 20  # then the job is Stalled
 STALL_SECONDS: Final = 600  # until the next try of a stalled job
 LEAVING_SECONDS: Final = 5  # while old pods are on their way out: how often to ask whether their node is lost
-
-
-@dataclass(frozen=True, slots=True)
-class WriteStatus:
-    """Apply the operator's whole part of the status."""
-
-    status: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class CreateService:
-    """The headless Service of one attempt."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class TryPod:
-    """Dry run of a role's first pod: the API server says what it thinks before anything exists."""
-
-    role: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskForPlaces:
-    """The same for all roles; what the API server answers goes to the status, where the planner finds it."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class CreatePod:
-    """`index` counts within the role."""
-
-    role: str
-    index: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeletePod:
-    """`version`: as the pod was judged. `grace`: seconds between SIGTERM and SIGKILL; None: as the pod says."""
-
-    name: str
-    uid: str
-    version: int = 0
-    grace: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteService:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteJob:
-    """The job outlived ttlSecondsAfterFinished."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """Look again at this moment even if nothing happens."""
-
-    at: float
-
-
-Own = WriteStatus | CreateService | TryPod | AskForPlaces | CreatePod | DeletePod | DeleteService | DeleteJob | Wake
-Action = Own | OfQueue | OfNodes
-
-
-def pod_name(job: str, role: str, index: int, attempt: int) -> str:
-    """`index` counts within the role."""
-    return f"{job}-{role}-{index}-a{attempt}"
-
-
-def service_name(job: str, attempt: int) -> str:
-    return f"{job}-a{attempt}"
 
 
 def next_actions(

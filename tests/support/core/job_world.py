@@ -7,8 +7,8 @@ from msgspec import structs
 
 from kompakt_core.contract import expected_pods, timestamps
 from kompakt_core.contract.expected_pods import ExpectedPods
-from kompakt_core.job import actions as do
-from kompakt_core.job import workload
+from kompakt_core.job import actions, object_names, workload
+from kompakt_core.job import to_do as do
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.pods import Exit, WorkerPod
 from kompakt_core.job.provisioning import DeleteNodeRequest, NodeRequest, Provisioning, RequestNodes, request_name
@@ -52,7 +52,7 @@ class World:
 
     def look(self) -> list[do.Action]:
         pods = list(self.pods.values())
-        return do.next_actions(
+        return actions.next_actions(
             self.job,
             self.status,
             pods,
@@ -75,9 +75,9 @@ class World:
                 expected = ExpectedPods(attempt, timestamps.encode(self.now), {role.name: {} for role in self.job.roles})
                 self.stored["expectedPods"] = expected_pods.encode(expected)
             case do.CreateService(attempt):
-                self.services.add(do.service_name(self.job.name, attempt))
+                self.services.add(object_names.service_name(self.job.name, attempt))
             case do.CreatePod(role, index, attempt):
-                name = do.pod_name(self.job.name, role, index, attempt)
+                name = object_names.pod_name(self.job.name, role, index, attempt)
                 assert name not in self.pods, "created twice"
                 index += self.job.first_index(role)
                 self.pods[name] = WorkerPod(name, f"uid-{name}", attempt, role, index, gated=True)

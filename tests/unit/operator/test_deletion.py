@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kompakt_client.errors import Conflict
-from kompakt_core.job import actions as do
+from kompakt_core.job import to_do as do
 from kompakt_core.job.spec import parse_job
 from kompakt_operator.deletion import delete_owned
 from kompakt_operator.perform import Performer

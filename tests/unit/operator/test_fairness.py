@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kompakt_client.errors import rejection
 from kompakt_core.contract import RESOURCE
-from kompakt_core.job import actions as do
+from kompakt_core.job import to_do as do
 from kompakt_core.job.model import TrainingJob
 from kompakt_core.job.spec import parse_job
 from kompakt_operator.api import OperatorApi

@@ -9,7 +9,8 @@ import pytest
 
 from kompakt_client.errors import Rejected, rejection
 from kompakt_core import contract
-from kompakt_core.job import actions as do
+from kompakt_core.job import actions
+from kompakt_core.job import to_do as do
 from kompakt_core.job.spec import parse_job
 from kompakt_core.job.status import read_status
 from kompakt_operator.api import OperatorApi
@@ -68,7 +69,7 @@ def settled(observed: Observed, obj: dict[str, Any], now: float = 1e9) -> dict[s
     for _ in range(3):
         read, parsed = read_status(obj), parse_job(obj)
         services = observed.services(JOB)
-        wanted = do.next_actions(parsed, read, observed.pods(JOB), services, now, runtime="runtime")
+        wanted = actions.next_actions(parsed, read, observed.pods(JOB), services, now, runtime="runtime")
         obj |= {"status": next((dict(a.status) for a in wanted if isinstance(a, do.WriteStatus)), obj.get("status", {}))}
     return obj
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from kompakt_core.contract.conditions import condition
-from kompakt_core.job import actions as do
+from kompakt_core.job import actions
+from kompakt_core.job import to_do as do
 from kompakt_core.job.pods import Exit
-from kompakt_core.job.status import shortened
+from kompakt_core.job.status import JobStatus, shortened
 from tests.support.core.job_world import FAILED
 
 REFUSED = {"phase": "Failed", "started": False, "reason": "UnexpectedAdmissionError"}
@@ -238,7 +239,7 @@ def test_an_unchanged_job_is_not_written_again_and_a_condition_keeps_its_moment(
 
 
 def reject(world: Any, told: Any, *, final: bool) -> None:
-    for action in do.rejected(world.job, world.status, list(world.pods.values()), told, world.now, final=final):
+    for action in actions.rejected(world.job, world.status, list(world.pods.values()), told, world.now, final=final):
         world.perform(action)
 
 
@@ -257,11 +258,11 @@ def test_a_refused_template_fails_the_job_for_good(world: Any) -> None:
 
 
 def test_a_spec_that_cannot_be_read_fails_a_new_job_and_stalls_a_running_one(world: Any) -> None:
-    (write,) = do.invalid(2, world.run().status, "spec.roles: is required", world.now)
+    (write,) = actions.invalid(2, world.run().status, "spec.roles: is required", world.now)
     world.perform(write)
     assert (world.stored["phase"], world.condition("Stalled")) == ("Running", ("True", "InvalidSpec"))
-    assert do.invalid(2, world.status, "spec.roles: is required", world.now) == []
-    (write,) = do.invalid(1, do.JobStatus(), "spec.roles: is required", world.now)  # type: ignore[attr-defined]
+    assert actions.invalid(2, world.status, "spec.roles: is required", world.now) == []
+    (write,) = actions.invalid(1, JobStatus(), "spec.roles: is required", world.now)
     assert write.status["phase"] == "Failed"
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from kompakt_core.job import actions as do
+from kompakt_core.job import to_do as do
 from kompakt_core.job.reports import LIMIT, PAGE_MARK, ReceivedReport, is_news, merged, read_page
 
 SAID = {

@@ -6,7 +6,8 @@ import pytest
 
 from kompakt_core.contract.conditions import Type, condition
 from kompakt_core.contract.scheduling_record import PODS_NOT_CREATED
-from kompakt_core.job import actions as do
+from kompakt_core.job import actions
+from kompakt_core.job import to_do as do
 from tests.support.core.job_world import World, make_job
 
 PATIENCE = 30.0
@@ -99,7 +100,7 @@ def test_no_places_are_kept_for_pods_that_cannot_be_made(waiting: World) -> None
     waiting.planned("Reserved", **PLACES)
     told = condition(Type.RECONCILING, True, "QuotaExceeded", "no room")
     pods = list(waiting.pods.values())
-    for action in do.rejected(waiting.job, waiting.status, pods, told, waiting.now, final=False):
+    for action in actions.rejected(waiting.job, waiting.status, pods, told, waiting.now, final=False):
         waiting.perform(action)
     assert not waiting.pods
     assert "expectedPods" not in waiting.stored

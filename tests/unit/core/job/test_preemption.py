@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kompakt_core.contract.preempt_request import PreemptRequest, encode, readable
-from kompakt_core.job import actions as do
+from kompakt_core.job import to_do as do
 
 MOMENT = "2026-01-31T12:00:00Z"
 RIGHT = PreemptRequest(1, MOMENT, "ml", "urgent", "uid-urgent", 1000, -5)

@@ -6,8 +6,8 @@ import pytest
 
 from kompakt_core.contract import timestamps
 from kompakt_core.contract.conditions import Type
-from kompakt_core.job import actions as do
 from kompakt_core.job import provisioning
+from kompakt_core.job import to_do as do
 from kompakt_core.job.provisioning import AGAIN_SECONDS, NodeRequest, Provisioning, RequestNodes, RequestState
 from tests.support.core.job_world import FAILED, World, make_job
 

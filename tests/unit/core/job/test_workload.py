@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kompakt_core.contract.conditions import Type
-from kompakt_core.job import actions as do
+from kompakt_core.job import to_do as do
 from kompakt_core.job import workload
 from kompakt_core.job.workload import PodSet, Queueing, WorkloadState
 from tests.support.core.job_world import World, make_job
