@@ -297,6 +297,13 @@ def test_jobs_are_ended_before_an_uninstall_only_where_their_definition_goes() -
     compile(only["command"][2], "remove.py", "exec")
 
 
+def test_without_a_place_for_images_the_install_ends_with_what_to_do() -> None:
+    done = helm("template", "kompakt", str(CHART), "--kube-version=v1.37.1")
+    assert done.returncode != 0
+    words = ("image.registry is not set", "no images of kompakt are published", "docs/install.md", "--set image.registry=")
+    assert [one for one in words if one not in done.stderr] == []
+
+
 def test_monitors_are_there_on_request_only(found: Objects) -> None:
     assert of_kind(found, "PodMonitor") == {}
     watched = of_kind(objects("monitoring.podMonitors=true"), "PodMonitor")

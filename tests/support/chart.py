@@ -32,7 +32,7 @@ def templated(
     *settings: str, version: str = "v1.37.1", apis: str = f"{KUEUE},{CLAIMS},{NODE_REQUESTS}"
 ) -> subprocess.CompletedProcess[str]:
     """`apis`: what the cluster serves beside Kubernetes' own kinds."""
-    told = (f"--set-json={setting}" for setting in settings)
+    told = (f"--set-json={setting}" for setting in ('image.registry="localhost"', *settings))
     return helm(
         "template",
         "kompakt",

@@ -45,9 +45,11 @@ RIGHTS = frozenset(
     | {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 )
 READER = f"{RELEASE}-explain-reader"  # in whose name tests and benchmarks ask our parts
+IMAGES = {"image.registry": "localhost"}  # which nobody pulls here
 # The stand-in for the device plugins of all nodes works with the administrator's account.
 STAND_INS = {
     "admission.writers": "{kubernetes-admin}",
+    **IMAGES,
     **{f"monitoring.readers[0].{name}": text for name, text in {"kind": "ServiceAccount", "name": READER}.items()},
     "monitoring.readers[0].namespace": NAMESPACE,
 }
@@ -223,7 +225,7 @@ def asking_headers(api: ApiClient, account: str = READER, namespace: str = NAMES
 
 def render(find: Find, values: Mapping[str, str], root: Path = ROOT) -> list[dict[str, Any]]:
     """The objects of the chart below `root`. Raises StartFailed with Helm's complaint."""
-    settings = [f"--set={name}={value}" for name, value in values.items()]
+    settings = [f"--set={name}={value}" for name, value in {**IMAGES, **values}.items()]
     server = version_of(find("kube-apiserver"), PROGRAMS["kube-apiserver"])
     version = [f"--kube-version={'.'.join(map(str, server))}"] if server else []
     where = [f"--namespace={NAMESPACE}", f"--api-versions={APIS}", *version]

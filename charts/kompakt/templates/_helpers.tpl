@@ -36,13 +36,18 @@ kind: PodMonitor
 metadata: {{ include "kompakt.monitored" . | nindent 2 }}
 {{- end -}}
 
+{{- define "kompakt.noImages" -}}
+image.registry is not set, and no images of kompakt are published: build operator, extender, device-plugin and runtime from the Dockerfile (docs/install.md), push them where nodes can pull from, and name that place with --set image.registry=REGISTRY/PATH; for images that lie on the nodes as localhost/kompakt-PART:{{ .root.Chart.AppVersion }} set it to localhost
+{{- end -}}
+
 {{- define "kompakt.image" -}}
 {{- $i := .root.Values.image -}}
+{{- $registry := required (include "kompakt.noImages" .) $i.registry -}}
 {{- $digest := index (default dict $i.digests) .part -}}
 {{- if $digest -}}
-{{- printf "%s/kompakt-%s@%s" $i.registry .part $digest -}}
+{{- printf "%s/kompakt-%s@%s" $registry .part $digest -}}
 {{- else -}}
-{{- printf "%s/kompakt-%s:%s" $i.registry .part (default .root.Chart.AppVersion $i.tag) -}}
+{{- printf "%s/kompakt-%s:%s" $registry .part (default .root.Chart.AppVersion $i.tag) -}}
 {{- end -}}
 {{- end -}}
 

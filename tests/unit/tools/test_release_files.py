@@ -68,7 +68,10 @@ def test_every_package_carries_its_licence_and_requires_ours_in_its_own_version(
 
 def test_the_chart_renders_from_its_archive(made: Path) -> None:
     (chart,) = made.glob("kompakt-*.tgz")
-    done = subprocess.run([find("helm"), "template", "kompakt", chart], capture_output=True, text=True, check=True)
+    command = [find("helm"), "template", "kompakt", chart, "--set=image.registry=mirror.example"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "image: mirror.example/kompakt-operator:" in done.stdout.replace('"', "")
+    assert "## Install" in output([find("helm"), "show", "readme", chart])
     kinds = {one["kind"] for one in yaml.safe_load_all(done.stdout) if one}
     assert kinds >= {"Deployment", "DaemonSet", "CustomResourceDefinition"}
 
