@@ -297,6 +297,17 @@ def test_jobs_are_ended_before_an_uninstall_only_where_their_definition_goes() -
     compile(only["command"][2], "remove.py", "exec")
 
 
+def test_the_alert_about_parts_looks_for_those_of_this_release() -> None:
+    switches = ("monitoring.rules=true", "monitoring.podMonitors=true", "image.registry=localhost")
+    done = helm("template", "gpus", str(CHART), "--kube-version=v1.37.1", *(f"--set={one}" for one in switches))
+    made = [one for one in yaml.safe_load_all(done.stdout) if one]
+    (rules,) = (one["spec"]["groups"] for one in made if one["kind"] == "PrometheusRule")
+    (looks,) = (rule["expr"] for group in rules for rule in group["rules"] if rule["alert"] == "KompaktPartDown")
+    (pattern,) = re.findall(r'job=~"(.*)"', looks)
+    jobs = {f"default/{one['metadata']['name']}" for one in made if one["kind"] == "PodMonitor"}
+    assert {job for job in jobs if re.fullmatch(pattern, job)} == jobs - {"default/gpus-workers"}
+
+
 def test_without_a_place_for_images_the_install_ends_with_what_to_do() -> None:
     done = helm("template", "kompakt", str(CHART), "--kube-version=v1.37.1")
     assert done.returncode != 0
