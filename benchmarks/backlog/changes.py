@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.backlog.cluster import BLOCK, CLASSES, RACK, name_of
 from kompakt_core import contract as c
 from kompakt_extender.consolidation import ClusterPolicy
-from tests.support.extender import world as objects
+from tests.support.extender import made_objects as objects
 from tests.support.extender.leader import Leader
 from tests.support.extender.world import World
 

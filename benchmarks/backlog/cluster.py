@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from benchmarks.backlog.played_api import WatchedWorld
 from kompakt_core import contract as c
-from tests.support.extender import world as objects
+from tests.support.extender import made_objects as objects
 
 GPUS: Final = 8
 RACK, BLOCK = 16, 128

@@ -5,7 +5,8 @@ import json
 from kompakt_extender.wire import decode_args
 from tests.support.extender.explain_client import SENSITIVE, ExplainClient
 from tests.support.extender.leader import Leader
-from tests.support.extender.world import World, pod
+from tests.support.extender.made_objects import pod
+from tests.support.extender.world import World
 
 
 async def described() -> ExplainClient:

@@ -11,7 +11,7 @@ from kompakt_core.contract import gpu_claim
 from kompakt_core.contract.gpu_claim import ClaimedDevices
 from kompakt_extender.allocated_gpus import read_claim, read_slice
 from tests.support.extender.leader import on_nodes
-from tests.support.extender.world import worker
+from tests.support.extender.made_objects import worker
 
 DEVICES = ClaimedDevices("gpu.nvidia.com", "gpu.nvidia.com")
 

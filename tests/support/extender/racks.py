@@ -3,7 +3,8 @@
 from kompakt_core.contract import timestamps
 from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender.leader import Leader
-from tests.support.extender.world import World, pod
+from tests.support.extender.made_objects import pod
+from tests.support.extender.world import World
 
 
 def on_racks(policy: ClusterPolicy | None = None) -> Leader:

@@ -18,7 +18,8 @@ from kompakt_core.policy.model import Timers
 from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.node_state import ClaimSource
 from tests.support.extender.leader import Leader
-from tests.support.extender.world import World, gang_pod, pod, worker
+from tests.support.extender.made_objects import gang_pod, pod, worker
+from tests.support.extender.world import World
 
 NODES = ("n0", "n1")
 MACHINES = {"n0": "dgx1-v100", "n1": "a100-pcie-8-bridge-pairs"}

@@ -22,7 +22,7 @@ from kompakt_core.ids import NodeName
 from kompakt_extender.consolidation import ClusterPolicy
 from tests.support.extender import preempting, racks
 from tests.support.extender.leader import NO_WAIT, Leader, on_nodes, slow_to_write
-from tests.support.extender.world import worker
+from tests.support.extender.made_objects import worker
 
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "polite": {"preemptionPolicy": "Never"},

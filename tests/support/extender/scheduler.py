@@ -19,7 +19,8 @@ from kompakt_extender.wire import BindingArgs, ExtenderArgs
 from tests.support.client.reviewing import Reviewing
 from tests.support.extender.guard import HEADERS, guarded_by
 from tests.support.extender.leader import Leader
-from tests.support.extender.world import World, pod
+from tests.support.extender.made_objects import pod
+from tests.support.extender.world import World
 
 
 class Replica:

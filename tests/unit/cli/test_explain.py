@@ -24,7 +24,8 @@ from tests.support.cli.standin import Standin, kubeconfig, serving
 from tests.support.extender.explain_client import ExplainClient, bound
 from tests.support.extender.guard import TOKEN
 from tests.support.extender.leader import Leader
-from tests.support.extender.world import World, pod
+from tests.support.extender.made_objects import pod
+from tests.support.extender.world import World
 
 Run = Callable[..., Result]
 

@@ -11,8 +11,8 @@ from kompakt_core.placement.model import Reason
 from kompakt_extender.rejections import TEXTS
 from kompakt_extender.scores import scores_of
 from tests.support.extender.leader import Leader
+from tests.support.extender.made_objects import node, pod
 from tests.support.extender.scheduler import Scheduler, occupy
-from tests.support.extender.world import node, pod
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 

@@ -5,8 +5,8 @@ import pytest
 from kompakt_core.policy import place_or_wait as core
 from kompakt_extender.planner import decision, nomination
 from tests.support.extender.leader import Leader, on_nodes
+from tests.support.extender.made_objects import pod
 from tests.support.extender.scenario import played
-from tests.support.extender.world import pod
 
 
 @pytest.fixture

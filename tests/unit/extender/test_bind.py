@@ -11,7 +11,7 @@ from kompakt_core.ids import NodeName, PodUid
 from kompakt_core.topology.machines import machine
 from kompakt_extender.node_state import ClaimSource
 from tests.support.extender.leader import Leader, may_not_read
-from tests.support.extender.world import pod
+from tests.support.extender.made_objects import pod
 
 RING = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 

@@ -14,7 +14,7 @@ from kompakt_extender.project import read_pod
 from kompakt_extender.views import PodView
 from kompakt_extender.wire import ExtenderArgs
 from tests.support.extender.leader import Leader
-from tests.support.extender.world import pod, worker
+from tests.support.extender.made_objects import pod, worker
 
 SMALL = 2000  # bytes
 

@@ -20,8 +20,8 @@ from kompakt_extender.deciding.process import DecidingProcess, ProcessDied
 from kompakt_extender.deciding.time_budget import MOST_KNOWN, TimeBudget
 from kompakt_extender.deciding.weighing import WeighedNodes, WeighingTask, weigh_nodes
 from tests.support.extender.leader import Leader, on_nodes
+from tests.support.extender.made_objects import pod
 from tests.support.extender.scheduler import Replica, Scheduler, occupy
-from tests.support.extender.world import pod
 
 pytestmark = pytest.mark.anyio
 CHAIN = "0-1:3,1-2,2-3:5"

@@ -12,7 +12,7 @@ from kompakt_core.placement.model import Choice, GpuRequest, NodeState, Reason, 
 from kompakt_core.topology.machines import machine
 from kompakt_extender.decide import Grant, Request, grant, rank, request_of
 from kompakt_extender.project import read_pod
-from tests.support.extender.world import worker
+from tests.support.extender.made_objects import worker
 
 PARTITIONED = machine("h800-8-shared")
 RING = GpuRequest(Pattern.RING, sensitive=True)

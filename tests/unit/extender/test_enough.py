@@ -8,8 +8,8 @@ from kompakt_core import contract as c
 from kompakt_core.placement.model import Reason
 from kompakt_extender.answers import ENOUGH
 from kompakt_extender.rejections import TEXTS
+from tests.support.extender.made_objects import RING, pod
 from tests.support.extender.scheduler import Scheduler, occupy
-from tests.support.extender.world import RING, pod
 
 MORE = [f"m{number:03}" for number in range(ENOUGH + 20)]
 PREFERS = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}

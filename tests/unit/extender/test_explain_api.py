@@ -28,7 +28,8 @@ from kompakt_extender.gangs import placed_message, waiting_message
 from kompakt_extender.wire import decode_args
 from tests.support.extender.explain_client import SENSITIVE, ExplainClient, bound, explain_client
 from tests.support.extender.leader import Leader
-from tests.support.extender.world import World, pod
+from tests.support.extender.made_objects import pod
+from tests.support.extender.world import World
 
 
 async def test_a_node_shows_its_links_its_free_gpus_and_who_has_the_others(client: ExplainClient) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kompakt_core.contract import job_owner
 from kompakt_core.contract.job_owner import JobOwner
 from tests.support.extender.leader import Leader, on_nodes
+from tests.support.extender.made_objects import worker
 from tests.support.extender.preempting import runs
-from tests.support.extender.world import worker
 
 RIGHT = job_owner.encode(JobOwner("default", "j", "uid-j"))
 LABELS = worker("j", 0)["metadata"]["labels"]

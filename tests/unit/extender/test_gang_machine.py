@@ -15,9 +15,9 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from kompakt_core import contract as c
 from kompakt_core.ids import NodeName
 from tests.support.extender import preempting
+from tests.support.extender.made_objects import worker
 from tests.support.extender.phases import disagreements
 from tests.support.extender.random_cluster import NODES, OUTCOMES, PICK, RandomCluster
-from tests.support.extender.world import worker
 
 STEPS_OF_ONE = 60
 STEPS = int(os.environ.get("KOMPAKT_RANDOM_STEPS", "6000"))  # as many as take a few seconds

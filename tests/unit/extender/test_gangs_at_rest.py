@@ -5,8 +5,8 @@ import pytest
 from kompakt_core import contract as c
 from kompakt_extender.planner.nomination import Nomination
 from tests.support.extender.leader import Leader, on_nodes
+from tests.support.extender.made_objects import worker
 from tests.support.extender.scenario import Scenario
-from tests.support.extender.world import worker
 
 GANGS = [f"j{number}" for number in range(5)]
 

@@ -12,8 +12,8 @@ from kompakt_extender.gangs import numbered
 from kompakt_extender.project import read_pod
 from kompakt_extender.views import PodView
 from tests.support.extender.leader import Leader, gates, on_nodes
+from tests.support.extender.made_objects import gang_pod
 from tests.support.extender.phases import disagreements
-from tests.support.extender.world import gang_pod
 
 KEY = "default/train"
 

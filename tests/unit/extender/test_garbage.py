@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from kompakt_core import contract as c
 from kompakt_extender import verbs
 from tests.support.extender.leader import Leader
+from tests.support.extender.made_objects import pod, worker
 from tests.support.extender.scheduler import Replica, Scheduler, scheduling
 from tests.support.extender.served import served
-from tests.support.extender.world import World, pod, worker
+from tests.support.extender.world import World
 
 SENSITIVE = {c.ANN_PATTERN: "Ring", c.ANN_SENSITIVITY: "High"}
 RECORDED = Path(__file__).parents[2] / "contract" / "data" / "extender"

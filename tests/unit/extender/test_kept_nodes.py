@@ -13,7 +13,7 @@ from kompakt_extender.kept_nodes import AT_ONCE, KeptNodes
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.objects import NodeObject
 from kompakt_extender.project import SCALE_DOWN_DISABLED, node_view, read_node
-from tests.support.extender.world import node
+from tests.support.extender.made_objects import node
 
 AFTER = 60.0
 

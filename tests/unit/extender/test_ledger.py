@@ -9,7 +9,8 @@ from kompakt_core import contract as c
 from kompakt_core.ids import NodeName, mask_of
 from kompakt_core.placement.model import NodeState, Reason
 from tests.support.extender.leader import Leader, on_nodes
-from tests.support.extender.world import World, job, node, pod, worker
+from tests.support.extender.made_objects import job, node, pod, worker
+from tests.support.extender.world import World
 
 NODE = NodeName("n0")
 

@@ -9,8 +9,8 @@ from kompakt_core import contract as c
 from kompakt_extender.fragmentation import FragmentationCollector
 from tests.support.extender.explain_client import ExplainClient, bound, explain_client
 from tests.support.extender.leader import may_not_read
+from tests.support.extender.made_objects import pod
 from tests.support.extender.scheduler import Replica, Scheduler
-from tests.support.extender.world import pod
 
 LABELS = {"verb", "reason", "outcome", "state", "resource", "pattern", "node", "gpus", "le"}
 

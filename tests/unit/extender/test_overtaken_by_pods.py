@@ -6,8 +6,8 @@ import pytest
 
 from kompakt_core.contract import timestamps
 from tests.support.extender.leader import Leader
+from tests.support.extender.made_objects import pod
 from tests.support.extender.scenario import Scenario
-from tests.support.extender.world import pod
 
 
 async def waiting() -> Scenario:

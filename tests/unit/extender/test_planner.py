@@ -7,7 +7,7 @@ import pytest
 
 from kompakt_core import contract as c
 from tests.support.extender.leader import Leader, gates, may_not_read
-from tests.support.extender.world import node, worker
+from tests.support.extender.made_objects import node, worker
 
 
 async def test_a_whole_gang_is_placed_and_its_status_is_written_before_any_gate(leader: Leader) -> None:

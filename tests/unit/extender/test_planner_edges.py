@@ -6,7 +6,7 @@ from kompakt_core import contract as c
 from kompakt_core.topology.machines import machine
 from tests.support.extender.explain_client import ExplainClient
 from tests.support.extender.leader import Leader
-from tests.support.extender.world import RING, job
+from tests.support.extender.made_objects import RING, job
 
 
 def add(leader: Leader, workers: int, gpus: int, edges: list[dict[str, Any]]) -> None:

@@ -13,9 +13,9 @@ from kompakt_extender.consolidation import ClusterPolicy
 from kompakt_extender.objects import Pod
 from kompakt_extender.wire import ExtenderArgs
 from tests.support.extender.leader import gates
+from tests.support.extender.made_objects import pod
 from tests.support.extender.racks import half_full, on_racks
 from tests.support.extender.scenario import Scenario, played
-from tests.support.extender.world import pod
 
 HALF_FULL = "racks / 4 pods on a0+a1+b0+b1"
 WAITING = f"{HALF_FULL} / j comes 2x4 Fixed"  # for one machine: four GPUs are free on each

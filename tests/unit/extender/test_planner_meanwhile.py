@@ -11,7 +11,8 @@ from kompakt_core import contract as c
 from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.planner.loop import Planner
 from tests.support.extender.leader import Leader, on_nodes
-from tests.support.extender.world import World, node, pod, topology, worker
+from tests.support.extender.made_objects import node, pod, topology, worker
+from tests.support.extender.world import World
 
 
 def take_gpus(world: World, *gpus: int) -> None:

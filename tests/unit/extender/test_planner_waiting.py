@@ -10,8 +10,8 @@ from kompakt_core.placement.model import Reason
 from kompakt_extender.planner.waiting_status import NOT_ALL_REPORTED
 from kompakt_extender.rejections import TEXTS
 from tests.support.extender.leader import Leader, gates
+from tests.support.extender.made_objects import job, node, worker
 from tests.support.extender.scenario import played
-from tests.support.extender.world import job, node, worker
 
 SCENARIOS = {
     "a gang that does not fit now waits, holds nothing and says so once": """n0 n1 / big comes 2x8 -> big Released

@@ -20,7 +20,8 @@ from kompakt_core.ids import NodeName
 from kompakt_extender.planner.released_gangs import EXCLUDE_SECONDS
 from tests.support.extender import preempting
 from tests.support.extender.leader import NO_WAIT, Leader
-from tests.support.extender.world import World, worker
+from tests.support.extender.made_objects import worker
+from tests.support.extender.world import World
 
 NODES = ("n0", "n1")
 MINIMUM = 30

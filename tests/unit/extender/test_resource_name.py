@@ -15,7 +15,7 @@ from kompakt_extender.leader_session import LeaderSession
 from kompakt_extender.metrics import ExtenderMetrics
 from kompakt_extender.project import expected_view, read_node, read_pod
 from kompakt_extender.unreadable_pods import read_pod_or_holding
-from tests.support.extender.world import node, pod
+from tests.support.extender.made_objects import node, pod
 
 THEIRS = "nvidia.com/gpu"
 BOTH = pytest.mark.parametrize(("resource", "gpus"), [(c.RESOURCE, 0), (THEIRS, 4)])

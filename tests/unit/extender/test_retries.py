@@ -13,8 +13,8 @@ from kompakt_extender.retries import AT_ONCE, MOST, PATIENCE_SECONDS, PAUSE_SECO
 from kompakt_extender.wire import decode_args
 from kompakt_extender.writer import NotSent
 from tests.support.extender.leader import Leader
+from tests.support.extender.made_objects import pod
 from tests.support.extender.scheduler import occupy
-from tests.support.extender.world import pod
 
 
 class Asked:

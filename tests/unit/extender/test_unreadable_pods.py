@@ -15,7 +15,7 @@ from kompakt_core.placement.model import NodeState, Reason
 from kompakt_extender.project_topology import TopologyReader
 from kompakt_extender.unreadable_pods import read_pod_or_holding
 from tests.support.extender.leader import Leader, on_nodes
-from tests.support.extender.world import pod, topology, worker
+from tests.support.extender.made_objects import pod, topology, worker
 
 UNREADABLE = {"containers": "a later version says this otherwise", "nodeName": "n0", "asks": c.RESOURCE}
 WRITTEN = {c.ANN_GPUS: "GPU-n0-3,GPU-n0-1"}
