@@ -106,7 +106,7 @@ async def test_after_stop_there_is_no_process_and_none_is_started(process):
 
 async def test_the_process_goes_last_with_processors_and_first_when_memory_is_short(process):
     niceness, score = await process.call(lambda fresh: ("niceness",), LONG)
-    assert niceness == os.nice(0) + 1
+    assert niceness == min(os.nice(0) + 1, 19), "19 is as nice as a process can be"
     assert score == 1000
 
 
