@@ -39,6 +39,11 @@ class Watched:
     prometheus: Prometheus
     verbs: str
 
+    def well(self) -> None:
+        """The API server answers as it should."""
+        self.drill.trouble(0)
+        self.drill.silence()
+
     def quiet(self) -> None:
         """Until all is well and nothing fires."""
         eventually(self.prometheus.scrapes_all, "all is scraped")
@@ -80,8 +85,7 @@ def well_again(watched: Watched) -> Iterator[None]:
     cluster = watched.drill.cluster
     with left_sockets_collected():
         yield
-        watched.drill.trouble(0)
-        watched.drill.silence()
+        watched.well()
         for name in cluster.components.keys() - cluster.plane.processes.keys():
             cluster.restart(name)
         watched.quiet()
@@ -142,51 +146,35 @@ def test_what_the_chart_makes_for_the_prometheus_operator_is_what_its_definition
 def test_an_operator_that_is_gone(watched: Watched) -> None:
     with watched.fires("KompaktOperatorInactive", "KompaktPartDown"):
         watched.drill.cluster.kill(OPERATOR)
+    assert "KompaktSchedulerInactive" not in watched.prometheus.firing()
 
 
 def test_a_scheduler_that_is_gone(watched: Watched) -> None:
     with watched.fires("KompaktSchedulerInactive", "KompaktPartDown"):
         watched.drill.cluster.kill_pair(watched.drill.pair)
+    assert "KompaktOperatorInactive" not in watched.prometheus.firing()
 
 
-def test_an_operator_whose_watch_says_nothing_any_more(watched: Watched) -> None:
-    with watched.fires("KompaktOperatorWatchStuck"):
-        watched.drill.silence("pods")
-        made = jobs(watched, "unseen", 1)
-    watched.drill.silence()
+# What our parts hear of the API server, and how many jobs come meanwhile.
+FAULTS: dict[str, tuple[Callable[[Drilled], None], int]] = {
+    "KompaktOperatorWatchStuck": (lambda drill: drill.silence("pods"), 1),
+    "KompaktReconcilesFail": (lambda drill: drill.trouble(1, "500", only="/services"), 9),
+    "KompaktOperatorBacklog": (lambda drill: drill.trouble(0, delay=3.0, only="/pods"), 40),
+    "KompaktBindsFail": (lambda drill: drill.trouble(1, "503", only="/binding"), 6),
+    "KompaktBindsUnconfirmed": (lambda drill: drill.trouble(1, "cut before", only="/binding"), 6),
+}
+
+
+@pytest.mark.parametrize("alert", FAULTS)
+def test_trouble_with_the_api_server_fires_and_its_end_lets_all_jobs_run(watched: Watched, alert: str) -> None:
+    fault, number = FAULTS[alert]
+    with watched.fires(alert):
+        fault(watched.drill)
+        made = jobs(watched, alert.lower(), number)
+    watched.well()
     done(made)
-
-
-def test_reconciliations_that_fail(watched: Watched) -> None:
-    with watched.fires("KompaktReconcilesFail"):
-        watched.drill.trouble(1, "500", only="/services")
-        made = jobs(watched, "refused", 9)
-    watched.drill.trouble(0)
-    done(made)
-
-
-def test_an_operator_that_is_too_slow(watched: Watched) -> None:
-    with watched.fires("KompaktOperatorBacklog"):
-        watched.drill.trouble(0, delay=3.0, only="/pods")
-        made = jobs(watched, "slow", 40)
-    watched.drill.trouble(0)
-    done(made)
-
-
-def test_binds_that_are_refused(watched: Watched) -> None:
-    with watched.fires("KompaktBindsFail"):
-        watched.drill.trouble(1, "503", only="/binding")
-        made = jobs(watched, "unbound", 6)
-    watched.drill.trouble(0)
-    done(made)
-
-
-def test_binds_that_nobody_sees(watched: Watched) -> None:
-    with watched.fires("KompaktBindsUnconfirmed"):
-        watched.drill.trouble(1, "cut before", only="/binding")
-        made = jobs(watched, "unknown", 6)
-    watched.drill.trouble(0)
-    done(made)
+    watched.quiet()
+    assert alert not in watched.prometheus.firing()
 
 
 def test_verbs_that_end_in_errors(watched: Watched) -> None:
