@@ -22,7 +22,8 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.extender import Busy, Client, body_of, fill, name_of, quantile
+from benchmarks.extender import Busy, fill, quantile
+from benchmarks.kube_scheduler import Client, body_of, name_of
 from kompakt_client.connections import plain
 from kompakt_client.requests import ApiRequest, Object
 from kompakt_client.reviews import Reviews

@@ -17,18 +17,15 @@ less than 300 MB resident with 5,000 nodes.
 
 import argparse
 import asyncio
-import http.client
 import itertools
 import json
 import os
-import random
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +33,10 @@ import msgspec
 import uvloop
 from fastapi import FastAPI, Request, Response
 
+from benchmarks.kube_scheduler import GPUS, JSON, SCORED, Client, Taken, body_of, name_of, other_body, spec_of
 from kompakt_client.connections import plain
 from kompakt_client.transport import ApiClient
-from kompakt_core.contract import ANN_EDGES, ANN_GPUS, ANN_PATTERN, ANN_SENSITIVITY, RESOURCE
+from kompakt_core.contract import ANN_GPUS, RESOURCE
 from kompakt_core.ids import JobUid, NodeName, PodUid
 from kompakt_core.patterns.names import Pattern
 from kompakt_core.placement.gang_placement import LEVEL_LABELS, plan_gang
@@ -57,12 +55,11 @@ from kompakt_extender.rejections import FilterVerdict
 from kompakt_extender.verbs import verbs_app
 from kompakt_extender.wire import BindingArgs, ExtenderArgs, FilterResult, encode
 
-MACHINE, GPUS = "dgx1-v100", 8
+MACHINE = "dgx1-v100"
 VERBS, WHO = ("filter", "prioritize"), ("extender", "echo")
 TURNS = 8  # orders of names, one for each pod's filter and prioritize
 WARM_UP = 10  # requests of each kind that do not count
 OTHERS = 50  # pods a second
-_JSON = "application/json"
 
 
 class Echoed(msgspec.Struct, rename="pascal"):
@@ -81,11 +78,6 @@ class HostPriority(msgspec.Struct, rename="pascal"):
 
 _ECHOED = msgspec.json.Decoder(Echoed)
 _ENCODER = msgspec.json.Encoder()
-_SCORED = "x-scored"  # how many names the echo of a prioritize gives a score to
-
-
-def name_of(number: int) -> str:
-    return f"node-{number:05}"
 
 
 class Busy:
@@ -152,11 +144,6 @@ def bound(node: str, uid: str, uuid: str) -> bytes:
     return msgspec.json.encode({"metadata": meta, "spec": {"nodeName": node, **spec_of(1)}, "status": {"phase": "Running"}})
 
 
-def spec_of(gpus: int) -> dict[str, Any]:
-    amount = {RESOURCE: str(gpus)}
-    return {"containers": [{"name": "trainer", "image": "simulated", "resources": {"limits": amount, "requests": amount}}]}
-
-
 def echo_app() -> FastAPI:
     """What any FastAPI and msgspec server must do for such a request."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
@@ -164,12 +151,12 @@ def echo_app() -> FastAPI:
     @app.post("/filter")
     async def filter_nodes(request: Request) -> Response:
         names = _ECHOED.decode(await request.body()).node_names
-        return Response(encode(FilterResult(names)), media_type=_JSON)
+        return Response(encode(FilterResult(names)), media_type=JSON)
 
     @app.post("/prioritize")
     async def prioritize_nodes(request: Request) -> Response:
-        names = _ECHOED.decode(await request.body()).node_names[: int(request.headers[_SCORED])]
-        return Response(_ENCODER.encode([HostPriority(name, 5) for name in names]), media_type=_JSON)
+        names = _ECHOED.decode(await request.body()).node_names[: int(request.headers[SCORED])]
+        return Response(_ENCODER.encode([HostPriority(name, 5) for name in names]), media_type=JSON)
 
     return app
 
@@ -205,34 +192,6 @@ async def serve(nodes: int, *, here: bool) -> None:
     await asyncio.gather(server(app).serve([sockets[0]]), server(echo_app()).serve([sockets[1]]))
 
 
-SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
-
-
-def body_of(names: int, turn: int = 0) -> bytes:
-    """What kube-scheduler posts for a plain pod of four GPUs, its nodes in an order that differs from pod to pod (`turn`)."""
-    notes = {ANN_PATTERN: "Ring", ANN_SENSITIVITY: "High"}
-    identity = {"name": f"p-{turn}", "namespace": "default", "uid": f"uid-{turn}"}
-    pod = {"metadata": {**identity, "annotations": notes}, "spec": {**spec_of(4), "topologySpreadConstraints": [SPREAD]}}
-    return json.dumps(
-        {"Pod": pod, "Nodes": None, "NodeNames": [name_of((number + 7 * turn) % names) for number in range(names)]}
-    ).encode()
-
-
-def other_body(names: int, number: int, *, edges: bool) -> bytes:
-    """A pod of another namespace, with edges of its own or with none."""
-    notes = {ANN_PATTERN: "Custom", ANN_EDGES: edges_of(number)} if edges else {}
-    identity = {"name": f"h-{number}", "namespace": "hostile", "uid": f"hostile-{number}"}
-    pod = {"metadata": {**identity, "annotations": notes}, "spec": spec_of(GPUS)}
-    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": [name_of(one) for one in range(names)]}).encode()
-
-
-def edges_of(number: int) -> str:
-    """Some that no other number has."""
-    rng, last = random.Random(number), GPUS - 1
-    pairs = ((a, b) for a, b in itertools.combinations(range(GPUS), 2) if b in (a + 1, last))
-    return ",".join(f"{a}-{b}:{rng.randint(1, 10**6)}" for a, b in pairs)
-
-
 def _until_closed(stop: threading.Event) -> None:
     sys.stdin.read()
     stop.set()
@@ -266,38 +225,6 @@ def others(port: int, names: int, *, edges: bool) -> Iterator[list[float]]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield took
         took += json.loads(process.communicate()[0])
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Seconds of one request: on the clock, and of the processor by the server's thread that answers."""
-
-    clock: float
-    processor: float
-
-
-class Client:
-    """One kept connection to a server of this process id."""
-
-    def __init__(self, pid: int, port: int) -> None:
-        self._work = Path(f"/proc/{pid}/task/{pid}/schedstat")
-        self._connection = http.client.HTTPConnection("127.0.0.1", port)
-
-    def _processor(self) -> float:
-        return int(self._work.read_text().split()[0]) / 1e9
-
-    def post(self, path: str, body: bytes, scored: int = 0) -> tuple[Taken, bytes]:
-        """What it took, and the answer. Raises SystemExit for any answer but 200."""
-        headers = {"Content-Type": _JSON, _SCORED: str(scored)}
-        worked = self._processor()
-        began = time.perf_counter()
-        self._connection.request("POST", path, body, headers)
-        response = self._connection.getresponse()
-        answer = response.read()
-        taken = Taken(time.perf_counter() - began, self._processor() - worked)
-        if response.status != 200:
-            raise SystemExit(f"{path}: HTTP {response.status}: {answer[:200]!r}")
-        return taken, answer
 
 
 def measure(clients: Mapping[str, Client], names: int, requests: int) -> dict[tuple[str, str], list[Taken]]:
