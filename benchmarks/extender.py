@@ -328,6 +328,8 @@ def beside_others(clients: Mapping[str, Client], port: int, names: int, requests
     for kind in ("ordinary pods", "pods with edges of their own"):
         with others(port, names, edges=bool(p99)) as took:
             times = measure(clients, names, requests)
+        if not took:
+            raise SystemExit("all requests were over before others had asked once: give more --requests")
         p99.append({verb: quantile([one.clock for one in times[verb, "extender"]], 0.99) for verb in VERBS})
         report(f"  beside {OTHERS} {kind} a second ({len(took)} asked about)", times)
         figures = f"p50 {quantile(took, 0.5) / 1e3:.2f} ms, p99 {quantile(took, 0.99) / 1e3:.2f} ms"
