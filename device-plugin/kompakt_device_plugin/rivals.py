@@ -6,6 +6,7 @@ kubelet's folder, and a pod with GPUs that were not handed over here.
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from kompakt_core import contract
 from kompakt_core.contract.gpu_holders import GpuHolder
@@ -16,6 +17,7 @@ from kompakt_device_plugin.reconcile import PodKey
 from kompakt_device_plugin.registration import SOCKETS, is_dead
 
 Rival = Callable[[], str]  # how it shows; empty for none
+NOBODY: Final[PodKey] = ("", "")  # the holder of GPUs that were handed over to a pod not known yet
 
 
 def unserved(
@@ -24,10 +26,17 @@ def unserved(
     handed: Iterable[JournalEntry],
     pods: Iterable[NodePod],
 ) -> tuple[PodKey, ...]:
-    """Pods that have GPUs now which were neither held `before` nor handed over since: somebody else gave them. Pure."""
-    served = {one.uuid for one in before}.union(uuid for entry in handed for uuid in entry.gpus)
+    """Pods that have GPUs now which they neither held `before` nor were handed over since: somebody else gave them. Pure.
+
+    What another pod held `before` counts as well: it may have ended between two looks, and its GPUs went on at once.
+    """
     living = {pod.key for pod in pods if not pod.finished}
-    return tuple(sorted(key for key, gpus in taken.items() if key in living and not gpus <= served))
+    held, handed_over = tuple(before), {uuid for entry in handed for uuid in entry.gpus}
+
+    def served(key: PodKey) -> frozenset[GpuUuid]:
+        return handed_over.union(one.uuid for one in held if (one.namespace, one.pod) in (key, NOBODY))
+
+    return tuple(sorted(key for key, gpus in taken.items() if key in living and not gpus <= served(key)))
 
 
 class RivalSockets:

@@ -23,16 +23,18 @@ class NvidiasPlugin(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # grpc
 
     def __init__(self, folder: Path, gpus: Sequence[str], socket: str = SOCKET) -> None:
         self.socket, self._gpus, self._over = folder / socket, tuple(gpus), threading.Event()
+        self._listened = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         pb_grpc.add_DevicePluginServicer_to_server(self, self._server)
 
     def start(self) -> None:
-        """Serves, and registers with kubelet."""
+        """Serves, registers with kubelet and waits until it listens: it connects after it has answered the registration."""
         self._server.add_insecure_port(f"unix://{self.socket}")
         self._server.start()
         with grpc.insecure_channel(f"unix://{self.socket.parent / 'kubelet.sock'}") as channel:
             request = pb.RegisterRequest(version="v1beta1", endpoint=self.socket.name, resource_name=RESOURCE)
             pb_grpc.RegistrationStub(channel).Register(request, timeout=10)
+        assert self._listened.wait(10), "kubelet never listened to the other plugin"
 
     def stop(self) -> None:
         self._over.set()
@@ -44,6 +46,7 @@ class NvidiasPlugin(pb_grpc.DevicePluginServicer):  # type: ignore[misc]  # grpc
 
     def ListAndWatch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         yield pb.ListAndWatchResponse(devices=[pb.Device(ID=gpu, health="Healthy") for gpu in self._gpus])
+        self._listened.set()
         context.add_callback(self._over.set)
         self._over.wait()
 

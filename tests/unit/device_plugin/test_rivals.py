@@ -40,6 +40,13 @@ def test_a_pod_with_gpus_that_nobody_here_handed_over_is_another_plugins():
     assert unserved(taken, (), (JournalEntry(GPUS, "uid-a", "ns", "a"),), (A,)) == ()
 
 
+def test_gpus_of_a_pod_that_ended_between_two_looks_are_no_others():
+    taken = takes(a=GPUS)
+    assert unserved(taken, holding(b=GPUS), (), (A,)) == (("ns", "a"),)
+    handed = JournalEntry(GPUS)
+    assert unserved(taken, handed.held, (), (A,)) == (), "handed over to a pod that was not known then"
+
+
 def test_a_pod_that_ended_or_is_forgotten_tells_nothing():
     taken = takes(a=GPUS)
     assert unserved(taken, (), (), ()) == ()
