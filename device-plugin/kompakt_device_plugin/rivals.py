@@ -31,7 +31,7 @@ def unserved(
     What another pod held `before` counts as well: it may have ended between two looks, and its GPUs went on at once.
     """
     living = {pod.key for pod in pods if not pod.finished}
-    held, handed_over = tuple(before), {uuid for entry in handed for uuid in entry.gpus}
+    held, handed_over = tuple(before), frozenset(uuid for entry in handed for uuid in entry.gpus)
 
     def served(key: PodKey) -> frozenset[GpuUuid]:
         return handed_over.union(one.uuid for one in held if (one.namespace, one.pod) in (key, NOBODY))

@@ -50,7 +50,7 @@ class Session:
         self._raising = Raising(config, self.figures) if config.batch in RAISING else None
         self.remembered = Remembered(self.sites, operations, self.hooks.seeds, float(config.target))
         self._modes: dict[tuple[str, str], Mode] = {}
-        self._forwards = Forwards(config, self.figures, self.sites, self.hooks, self._overhead, self._watch)
+        self._forwards = Forwards(config, self.figures, self.sites, self.hooks, self._overhead, self._watch, lambda: self._target)
         self._step_handles: list[Any] = []
 
     @property

@@ -98,9 +98,14 @@ class Site:
         return bound
 
     def watch(self, node: Any, x: Tensor, contraction: Contraction) -> MeasuredCall:
-        """Adds up an operand, and asks for the gradients at the operation's output, and for its weight's afterwards."""
-        watched = MeasuredCall(self, Met.of(contraction, x))
+        """As `measure`, and asks the node for the gradients at the operation's output."""
+        watched = self.measure(x, contraction)
         node.register_prehook(watched.see)
+        return watched
+
+    def measure(self, x: Tensor, contraction: Contraction) -> MeasuredCall:
+        """Adds up an operand, and asks for the gradients of its weight. The gradients at its output are told by the caller."""
+        watched = MeasuredCall(self, Met.of(contraction, x))
         weight = self.weight()
         if not self._grad_hooks and weight is not None:
             after = weight.register_post_accumulate_grad_hook(self._see_gradient)

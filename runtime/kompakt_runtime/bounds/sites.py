@@ -11,7 +11,8 @@ from kompakt_runtime.config import Mode
 Place = tuple[int, str]  # a module's id and its name for one of its parameters
 
 # Names that wrappers put before the user's own.
-WRAPPERS = ("module.", "_orig_mod.")
+ORIGINAL = "_orig_mod"  # also in the middle, where blocks of a model are compiled one by one
+WRAPPERS = ("module.", f"{ORIGINAL}.")
 
 
 class Sites:
@@ -139,4 +140,4 @@ def plain_name(name: str) -> str:
     """The name as the user's own model knows it, without what wrappers put before it."""
     while name.startswith(WRAPPERS):
         name = name.split(".", 1)[1]
-    return name
+    return name.replace(f".{ORIGINAL}.", ".").removesuffix(f".{ORIGINAL}")

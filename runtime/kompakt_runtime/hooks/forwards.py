@@ -12,6 +12,7 @@ from torch.nn.modules import module as module_hooks
 from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.compat.graph import in_backward, noting
 from kompakt_runtime.compat.hooks import innermost, untraced
+from kompakt_runtime.compiled.regions import Regions
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.cost.headroom import Headroom
 from kompakt_runtime.cost.overhead import Overhead
@@ -35,13 +36,21 @@ class Forwards:
     """
 
     def __init__(
-        self, config: RuntimeConfig, figures: Figures, sites: Sites, hooks: Hooks, overhead: Overhead, watch: Callable[..., None]
+        self,
+        config: RuntimeConfig,
+        figures: Figures,
+        sites: Sites,
+        hooks: Hooks,
+        overhead: Overhead,
+        watch: Callable[..., None],
+        target: Callable[[], float],
     ) -> None:
-        """watch: tells the watcher of memory of one of its moments, if there is one."""
+        """watch: tells the watcher of memory of one of its moments, if there is one; target: that of one layer, now."""
         self._figures, self._sites, self._hooks = figures, sites, hooks
         self._overhead, self._watch = overhead, watch
         self._replay, self._bounds_activations = config.replay, config.bounds_activations
         self._threads = Thread()
+        self._regions = Regions(config, figures, sites, hooks.account, target, self._threads, self._plain)
         self._asked = False  # for the gradient of an input, in the last forward pass that was no recomputation
         self._in_evaluation = InEvaluation()
         # The same objects always: they are known again on autograd's stack.
@@ -66,7 +75,11 @@ class Forwards:
         if self._handles:
             torch.autograd.graph.disable_saved_tensors_hooks = self._disable
         self._handles = []
+        self._regions.stop()
         self._abandon()
+
+    def _plain(self) -> bool:
+        return self._figures.switched_off or self._overhead.off
 
     def _before(self, module: Any, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
@@ -89,7 +102,7 @@ class Forwards:
             return
         self._watch(Headroom.inside, args)
         if compiled(module):
-            self._figures.count_raw(COMPILED)
+            self._regions.enter(call)
             call.suspended = self._suspend()
         call.exact = here.exact
         call.name = self._sites.name(module)
@@ -111,7 +124,7 @@ class Forwards:
         self._suspend()  # hooks of the user's, entered inside the last forward pass and left after it, lay on ours
         if reason := SWITCHED_OFF if self._figures.switched_off else obstacle(call.module):
             call.refuses = True
-            return self._figures.count_raw(reason)
+            return self._regions.enter(call) if reason == COMPILED else self._figures.count_raw(reason)
         here = self._threads
         self._sites.name_all(call.module)
         self._watch(Headroom.entered, call.module, args)
@@ -156,6 +169,8 @@ class Forwards:
         here = self._threads
         while here.calls:
             call = here.calls.pop()
+            if compiled(call.module) and (call.refuses or call.suspended):
+                self._regions.leave(call)
             if call.suspended:
                 self._push()
             if here.entered:

@@ -55,7 +55,7 @@ class Hooks:
         self.exact = False
         self._minimum = config.min_tensor_bytes
         self._figures = figures
-        account = Account(figures)
+        self.account = account = Account(figures)
         self.ledger = StorageLedger(
             account.opened, account.read if config.verify else None, figures.holding.weigh, self._stays, self._room
         )

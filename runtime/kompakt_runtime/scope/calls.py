@@ -22,8 +22,9 @@ class Call:
 
     exact: gradients of activations must not be off in this forward pass;
     enters: our hooks were entered with it; refuses: they must not be, here or in any module below; suspended: they are
-    left while it runs. state: of the user's random numbers before a dropout that may be replayed. kinds: how many nonlinear
-    operations of each kind were found in it; leaving: what may go to host memory after it.
+    left while it runs. given: how many values compiled code had handed over before it. state: of the user's random numbers
+    before a dropout that may be replayed. kinds: how many nonlinear operations of each kind were found in it; leaving: what may
+    go to host memory after it.
     """
 
     module: Any
@@ -35,6 +36,7 @@ class Call:
     refuses: bool = False
     suspended: bool = False
     state: Tensor = None
+    given: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     leaving: list[Item] = field(default_factory=list)
 

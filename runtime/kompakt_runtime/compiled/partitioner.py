@@ -1,0 +1,74 @@
+"""The function that torch's compiler asks to divide a training step into a forward and a backward graph."""
+
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+MEMORY_BUDGET: Final = "CompiledMemoryBudget"  # the user set torch._functorch.config.activation_memory_budget
+OWN_PARTITIONER: Final = "CompiledOwnPartitioner"  # the user set torch._inductor.config.custom_partitioner_fn
+CUDA_GRAPHS: Final = "CompiledCudaGraphs"  # mode="reduce-overhead": what is packed has another size and place each step
+OLD_TORCH: Final = "CompiledOldTorch"  # it asks nobody how to divide
+
+
+def install(minimum: int, said: Callable[[str], None]) -> bool:
+    """From now on what is compiled packs; whether that can be. said: is told why not, here and for each region.
+
+    Loads the compiler's settings: to be called by who is about to compile.
+    """
+    from torch._inductor import config  # not before: it takes a second
+
+    mine = getattr(config, "custom_partitioner_fn", OLD_TORCH)
+    if mine == OLD_TORCH:
+        said(OLD_TORCH)
+        return False
+    if mine is None:
+        from kompakt_runtime.compiled.custom import Partitioner
+
+        config.custom_partitioner_fn = Partitioner(minimum, said)
+    elif not getattr(mine, "kompakt", False):
+        said(OWN_PARTITIONER)
+        return False
+    return True
+
+
+def remove() -> None:
+    """What is compiled from now on packs nothing."""
+    config = sys.modules.get("torch._inductor.config")
+    if config is not None and getattr(getattr(config, "custom_partitioner_fn", None), "kompakt", False):
+        config.custom_partitioner_fn = None  # type: ignore[attr-defined]
+
+
+@cache
+def identity(minimum: int) -> str:
+    """Of these sources and settings."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources) + str(minimum).encode()).hexdigest()
+
+
+def divided(
+    gm: Any, joint_inputs: Sequence[object], minimum: int, said: Callable[[str], None], keywords: dict[str, Any]
+) -> tuple[Any, Any]:
+    """The two graphs; as the compiler alone divides them where anything is in the way."""
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    if why_not := obstacle():
+        said(why_not)
+        return min_cut_rematerialization_partition(gm, joint_inputs, **keywords)  # type: ignore[no-any-return]
+    forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **keywords)
+    from kompakt_runtime.compiled.rewriting import rewrite
+
+    rewrite(forward, backward, keywords["num_fwd_outputs"], minimum)
+    return forward, backward
+
+
+def obstacle() -> str:
+    """Why this region must be divided as the compiler alone does it; empty where nothing is in the way."""
+    from torch._functorch import config as functorch
+    from torch._inductor import config as inductor
+
+    if functorch.activation_memory_budget < 1:
+        return MEMORY_BUDGET
+    return CUDA_GRAPHS if inductor.triton.cudagraphs else ""

@@ -1,0 +1,196 @@
+"""Puts the operators into both graphs of a compiled region, in place of values that only gradients of parameters are made of."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from kompakt_runtime.codec.format import LOSSY
+from kompakt_runtime.compiled import operators
+from kompakt_runtime.compiled.weight_gradients import (
+    LEFT,
+    PRODUCT,
+    TURNS,
+    WeightGradient,
+    base_of,
+    gradients_of,
+    name_of,
+    onward,
+    outputs,
+    readers,
+    to_text,
+)
+
+Node = Any
+Layout = tuple[int, list[int], list[int]]  # the dimension of rows in the output's gradient, sizes of a row, order of dimensions
+# Of the backward graph: readers of one value that are no farther apart are served by one copy. What is farther off would keep the
+# gradients at the first one's output in memory until the last one runs.
+NEAR: Final = 100
+
+
+@dataclass(frozen=True, eq=False)
+class SavedValue:
+    """made: what the forward graph hands over; source: what is packed, which is that, or the matrix that it is a turn of; taken:
+    the input of the backward graph; read: by these, and by nothing else.
+    """
+
+    made: Node
+    source: Node
+    taken: Node
+    read: list[WeightGradient]
+
+
+def rewrite(forward: Any, backward: Any, results: int, minimum: int) -> int:
+    """Rewrites both graph modules. results: how many outputs of the forward graph are the user's; minimum: bytes of the smallest
+    value worth packing. Returns how many values are packed.
+    """
+    saved = outputs(forward.graph)[results:]
+    found = packable(forward.graph, backward.graph, results, minimum)
+    beside = _beside([one for one in saved if one not in {value.made for value in found}])
+    for value in found:
+        _replace(forward.graph, backward.graph, value, beside)
+        beside = 0
+    for module in (forward, backward) if found else ():
+        module.graph.lint()
+        module.recompile()
+    return len(found)
+
+
+def packable(forward: Any, backward: Any, results: int, minimum: int) -> list[SavedValue]:
+    """Values that nothing but gradients of parameters reads, and whose memory nobody else keeps."""
+    every = outputs(forward)
+    theirs, saved = {base_of(one) for one in every[:results] if hasattr(one, "op")}, every[results:]
+    by_name = {node.name: node for node in backward.nodes if node.op == "placeholder"}
+    inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
+    gradients, found = gradients_of(backward), {}
+    for made in saved:
+        taken, base, source = by_name.get(made.name), base_of(made), _straight(made)
+        if taken is None or base.op == "placeholder" or base in theirs or not _suits(source, minimum):
+            continue
+        read = readers(taken, gradients, turned=source is not made)
+        if read and all(one.parameter in inputs and _layout(source, one) is not None for one in read):
+            found[made] = SavedValue(made, source, taken, read)
+    # One storage that two values are views of is freed when both are packed.
+    whole = {base_of(made) for made in saved if made not in found}
+    return [value for made, value in found.items() if base_of(made) not in whole]
+
+
+def _straight(made: Node) -> Node:
+    """What `x.T` is saved for is `x`."""
+    return made.args[0] if name_of(made) in TURNS and made.meta["val"].dim() == 2 else made
+
+
+def _suits(made: Node, minimum: int) -> bool:
+    value = made.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype in LOSSY and nbytes(value) >= minimum
+
+
+def nbytes(value: Any) -> int:
+    """Of a tensor as it was when the graph was made, where sizes may change."""
+    return math.prod(size if isinstance(size, int) else size.node.hint or 0 for size in value.shape) * int(value.element_size())
+
+
+def order_of(shape: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
+    """The dimensions as they lie in memory, outermost first; None where there are gaps, where memory is shared, and where a
+    stride is not known.
+    """
+    if not all(isinstance(stride, int) for stride in strides):
+        return None
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
+    step = 1
+    for place, i in reversed(list(enumerate(order))):
+        size = shape[i]
+        if not isinstance(size, int):
+            return order if place == 0 and strides[i] == step else None
+        if size != 1 and strides[i] != step:
+            return None
+        step *= size
+    return order
+
+
+def _layout(made: Node, read: WeightGradient) -> Layout | None:
+    """What `unpack` is told of the copy, None where that is not known. A product reads a matrix, a convolution the value itself."""
+    shape, order = made.meta["val"].shape, [0, 1]
+    tail = shape[-1:] if read.read.place == LEFT else shape[1:]
+    if read.read.place != LEFT:
+        order = order_of(shape, made.meta["val"].stride()) or []
+    return (int(read.read.turned), list(tail), order) if order and all(isinstance(size, int) for size in tail) else None
+
+
+def _beside(saved: Sequence[Node]) -> int:
+    """Bytes of values that are no inputs, each storage once."""
+    tensors = [one for one in saved if hasattr(one, "op") and isinstance(one.meta.get("val"), torch.Tensor)]
+    bases = {base_of(one): one.meta["val"] for one in tensors}
+    return sum(nbytes(value) for base, value in bases.items() if base.op != "placeholder")
+
+
+def _replace(forward: Any, backward: Any, value: SavedValue, beside: int) -> None:
+    groups = _near(value.read, backward)
+    ticket = _ticket(forward, value, [one for group in groups for one in group], beside)
+    with backward.inserting_before(value.taken):
+        taken = backward.placeholder(f"{value.taken.name}_ticket")
+    taken.meta["val"] = ticket.meta["val"]
+    first = 0
+    for group in groups:
+        _serve(backward, value, taken, group, first)
+        first += len(group)
+    _erase(backward, value.taken)
+
+
+def _ticket(graph: Any, value: SavedValue, read: list[WeightGradient], beside: int) -> Node:
+    """As soon as the value is made: whatever reads it in the forward graph may be the last then."""
+    inputs = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    output = next(node for node in graph.nodes if node.op == "output")
+    arguments = (value.source, [inputs[one.parameter] for one in read], to_text([one.read for one in read]), beside)
+    with graph.inserting_after(value.source):
+        ticket = graph.call_function(operators.PACK, arguments)
+    with value.made.meta["val"].fake_mode:
+        ticket.meta["val"] = torch.empty((), dtype=torch.int64)
+    output.args = ([ticket if one is value.made else one for one in output.args[0]], *output.args[1:])
+    return ticket
+
+
+def _near(read: list[WeightGradient], graph: Any) -> list[list[WeightGradient]]:
+    """Readers by which copy serves them; a convolution has one of its own, since it makes the gradient that goes on as well."""
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    groups: list[list[WeightGradient]] = []
+    for one in sorted(read, key=lambda one: places[one.node]):
+        first = groups[-1][0] if groups else None
+        movable = first is not None and all(str(reader.node.target) == PRODUCT for reader in (first, one))
+        if movable and first is not None and places[one.node] - places[first.node] <= NEAR:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
+
+
+def _serve(backward: Any, value: SavedValue, taken: Node, group: list[WeightGradient], first: int) -> None:
+    """One copy for these readers, when the gradients at all their outputs are there."""
+    last = group[-1].node
+    with backward.inserting_before(last):
+        copy = backward.call_function(
+            operators.UNPACK, (taken, [one.delta for one in group], first, *(_layout(value.source, group[0]) or ()))
+        )
+        copy.meta["val"] = operators.empty(group[0].delta.meta["val"], *copy.args[3:])
+        for one in group:
+            one.node.replace_input_with(one.operand, _turn(backward, copy) if one.transposed else copy)
+    later = {node for one in group[:-1] for node in onward(one.node)}
+    point = last
+    for node in [node for node in backward.nodes if node in later]:
+        point.append(node)
+        point = node
+
+
+def _turn(graph: Any, matrix: Node) -> Node:
+    turned = graph.call_function(torch.ops.aten.permute.default, (matrix, [1, 0]))
+    turned.meta["val"] = matrix.meta["val"].permute(1, 0)
+    return turned
+
+
+def _erase(graph: Any, node: Node) -> None:
+    """With the views that nobody reads any more."""
+    for user in list(node.users):
+        _erase(graph, user)
+    graph.erase_node(node)

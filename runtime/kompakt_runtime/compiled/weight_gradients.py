@@ -1,0 +1,203 @@
+"""Which values that a compiled forward graph hands to its backward graph are read for gradients of parameters only. Pure.
+
+Both graphs are of ATen operators, as AOTAutograd hands them to a partitioner and gets them back. Names of operators are compared,
+not objects, so that nothing of the compiler is loaded for this.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+Node = Any
+Graph = Any
+
+VIEWS: Final = frozenset({"aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"})
+TURNS: Final = frozenset({"aten.permute.default", "aten.t.default", "aten.transpose.int"})
+ALIASES: Final = VIEWS | TURNS | {
+    "aten.alias.default", "aten.detach.default", "aten.expand.default", "aten.select.int", "aten.slice.Tensor",
+    "aten.split.Tensor", "aten.split_with_sizes.default", "aten.squeeze.dim", "aten.unsqueeze.default",
+    "aten.as_strided.default",
+}  # fmt: skip
+# Through which a parameter's gradient goes on unchanged, but for rounding, or as one part of a sum.
+ONWARD: Final = VIEWS | TURNS | {
+    "prims.convert_element_type.default", "aten._to_copy.default", "aten.clone.default", "aten.add.Tensor",
+}  # fmt: skip
+PRODUCT: Final = "aten.mm.default"
+CONVOLUTION: Final = "aten.convolution_backward.default"
+LEFT: Final = "AddmmBackward0.mat1"
+CONVOLVED: Final = "ConvolutionBackward0.input"
+INPUT, STRIDE, TRANSPOSED, GROUPS_END = 1, 4, 7, 10  # arguments of CONVOLUTION
+
+
+@dataclass(frozen=True)
+class ReadAs:
+    """How an operator of the backward graph reads a value for a parameter's gradient; as sigma.Contraction says it. turned: the
+    output's gradient stands there with its channels first.
+    """
+
+    place: str
+    outputs_at: int | None
+    turned: bool = False
+    arguments: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class WeightGradient:
+    """One operator of the backward graph. operand: what it reads of the value, or of a view of it; delta: the gradient at the
+    output; parameter: the name of the forward graph's input.
+    """
+
+    node: Node
+    operand: Node
+    delta: Node
+    parameter: str
+    read: ReadAs
+
+    @property
+    def transposed(self) -> bool:
+        """Is the operand read with its features first?"""
+        return self.read.place == LEFT and self.node.args[0] is self.operand
+
+
+def to_text(reads: Sequence[ReadAs]) -> str:
+    """For an operator's argument."""
+    return json.dumps([[one.place, one.outputs_at, one.turned, one.arguments] for one in reads])
+
+
+@lru_cache(maxsize=4096)
+def of_text(text: str) -> tuple[ReadAs, ...]:
+    """As `to_text` wrote it."""
+    return tuple(
+        ReadAs(place, outputs_at, turned, tuple(tuple(a) if isinstance(a, list) else a for a in arguments))
+        for place, outputs_at, turned, arguments in json.loads(text)
+    )
+
+
+def gradients_of(backward: Graph) -> dict[Node, set[str]]:
+    """The inputs of the forward graph that each output of the backward graph is the gradient of."""
+    found: dict[Node, set[str]] = {}
+    for place, node in enumerate(outputs(backward)):
+        if hasattr(node, "op"):
+            found.setdefault(node, set()).add(f"primals_{place + 1}")
+    return found
+
+
+def readers(value: Node, gradients: Mapping[Node, set[str]], turned: bool = False) -> list[WeightGradient] | None:
+    """Of a value that the backward graph is handed; None where anything else reads it as well, or nothing does. turned: the value
+    is a matrix with its features first.
+    """
+    found = []
+    for node, operand in uses(value):
+        read = _product(node, operand, value, turned) if name_of(node) == PRODUCT else _convolution(node, operand, value)
+        if read is None:
+            return None
+        delta, result, how = read
+        onward = _parameter(result, gradients)
+        if onward is None:
+            return None
+        parameter, turns = onward
+        at = None if how.outputs_at is None or turns is None else how.outputs_at ^ turns % 2
+        found.append(WeightGradient(node, operand, delta, parameter, replace(how, outputs_at=at)))
+    return found or None
+
+
+def uses(value: Node) -> Iterator[tuple[Node, Node]]:
+    """What reads a value, also through views of it, and what it reads."""
+    for user in value.users:
+        if name_of(user) in VIEWS | TURNS:
+            yield from uses(user)
+        else:
+            yield user, value
+
+
+def base_of(node: Node) -> Node:
+    """The node that made the storage."""
+    while name_of(node) in ALIASES or name_of(node) == "getitem":
+        node = node.args[0]
+    return node
+
+
+def outputs(graph: Graph) -> list[Any]:
+    return list(next(node for node in graph.nodes if node.op == "output").args[0])
+
+
+def onward(node: Node) -> list[Node]:
+    """What is made of a parameter's gradient, without the output."""
+    found = [node]
+    for one in found:
+        found += [user for user in one.users if user.op != "output" and user not in found]
+    return found
+
+
+def name_of(node: Node) -> str:
+    return getattr(node.target, "__name__", "") if not hasattr(node.target, "_schema") else str(node.target)
+
+
+def _product(node: Node, operand: Node, value: Node, from_start: bool) -> tuple[Node, Node, ReadAs] | None:
+    """delta.T @ x, or x.T @ delta, where x has as many features as the value."""
+    turned = _turned(operand, value, from_start)
+    if turned is None or node.args[0] is node.args[1] or _features(operand, turned) != _features(value, from_start):
+        return None
+    if turned:  # features are a parameter's rows
+        return (node.args[1], node, ReadAs(LEFT, 1)) if node.args[0] is operand else None
+    if node.args[1] is not operand:
+        return None
+    delta = node.args[0]
+    straight = name_of(delta) in TURNS and delta.args[0]
+    return (straight, node, ReadAs(LEFT, 0)) if straight else (delta, node, ReadAs(LEFT, 0, turned=True))
+
+
+def _turned(operand: Node, value: Node, turned: bool) -> bool | None:
+    """Is a view of a value turned? None where anything but a matrix is, and where a turned one is viewed in another shape."""
+    chain = []
+    while operand is not value:
+        chain.append(operand)
+        operand = operand.args[0]
+    for view in reversed(chain):
+        turns = name_of(view) in TURNS
+        if (turns and view.meta["val"].dim() != 2) or (turned and not turns):
+            return None
+        turned ^= turns
+    return turned
+
+
+def _features(matrix: Node, turned: bool) -> int | Node:
+    """How many; where that is not known, something that is equal to nothing else."""
+    shape = matrix.meta["val"].shape
+    features = shape[0 if turned else -1] if len(shape) else None
+    return features if isinstance(features, int) else matrix
+
+
+def _convolution(node: Node, operand: Node, value: Node) -> tuple[Node, Node, ReadAs] | None:
+    """Of the input of a convolution only the weight's gradient is made."""
+    if name_of(node) != CONVOLUTION or node.args[INPUT] is not value or value in (node.args[0], node.args[2]):
+        return None
+    result = next((one for one in node.users if name_of(one) == "getitem" and one.args[1] == 1), None)
+    arguments = tuple(tuple(one) if hasattr(one, "__len__") else one for one in node.args[STRIDE:GROUPS_END])
+    if result is None or not all(isinstance(number, int) for number in _numbers(arguments)):
+        return None
+    return node.args[0], result, ReadAs(CONVOLVED, None if node.args[TRANSPOSED] else 0, False, arguments)
+
+
+def _numbers(arguments: tuple[Any, ...]) -> Iterator[Any]:
+    for one in arguments:
+        yield from one if isinstance(one, tuple) else (one,)
+
+
+def _parameter(result: Node, gradients: Mapping[Node, set[str]]) -> tuple[str, int | None] | None:
+    """Whose gradient the result is, and how often it is turned on the way (None: it is viewed in another shape); None where it is
+    anything else as well.
+    """
+    names: set[str] = set()
+    turns: int | None = 0
+    for node in onward(result):
+        if node is not result and name_of(node) not in ONWARD:
+            return None
+        if node is not result and name_of(node) in TURNS:
+            turns = None if turns is None else turns + 1
+        if node is not result and name_of(node) in VIEWS:
+            turns = None
+        names |= gradients.get(node, set()) if any(user.op == "output" for user in node.users) else set()
+    return (names.pop(), turns) if len(names) == 1 else None

@@ -1,0 +1,259 @@
+"""Where code of torch.compile stands in a model, and what keeps us out of it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch._functorch import config as functorch
+from torch._inductor import config as inductor
+from torch.utils.checkpoint import checkpoint
+
+from kompakt_runtime.compiled import partitioner, values
+from kompakt_runtime.compiled.operators import TICKETS
+from kompakt_runtime.config import SiteOverride
+from tests.support.runtime.compiling import compiled, dividing
+
+# The compiler itself looks at .grad of a tensor that enters a compiled region in the middle of a model.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+ROOT = Path(__file__).parents[3]
+
+
+class Block(nn.Module):
+    """The product of the first is read by the gradient of the second's weight only."""
+
+    def __init__(self, breaks: bool = False) -> None:
+        super().__init__()
+        self.up, self.down, self.breaks = nn.Linear(16, 48), nn.Linear(48, 16), breaks
+
+    def forward(self, x):
+        h = self.down(self.up(x))
+        if self.breaks:
+            torch._dynamo.graph_break()
+        return self.down(self.up(h)) if self.breaks else h
+
+
+class Model(nn.Module):
+    def __init__(self, blocks: int = 2, recompute: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks, self.recompute = nn.ModuleList(Block() for _ in range(blocks)), recompute
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
+        return self.head(x)
+
+
+def batch(seed: int) -> torch.Tensor:
+    return torch.randn(24, 16, generator=torch.Generator().manual_seed(seed))
+
+
+def trained(model, steps: int = 4) -> dict[str, torch.Tensor]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(batch(step)).square().mean().backward()
+        optimizer.step()
+    return {name.replace("_orig_mod.", ""): weight.grad.clone() for name, weight in model.named_parameters()}
+
+
+def off(ours, plain) -> float:
+    return max(float((ours[name] - plain[name]).norm() / plain[name].norm()) for name in plain)
+
+
+def layers(session) -> set[str]:
+    return {name for name, row in session.figures.layers.items() if row.saved}
+
+
+def by_block(model: Model) -> Model:
+    for place, block in enumerate(model.blocks):
+        model.blocks[place] = compiled(block)
+    return model
+
+
+def test_blocks_that_are_compiled_one_by_one_pack_and_so_does_what_is_eager(running):
+    plain, session = trained(Model()), running()
+    model = by_block(Model())
+    assert 0 < off(trained(model), plain) < 0.05
+    assert layers(session) == {"blocks.0.down", "blocks.1.down", "head"}
+    assert not session.figures.raw["Compiled"]
+
+
+def test_code_before_and_after_a_break_packs(running):
+    torch.manual_seed(0)
+    block = Block(breaks=True)
+    plain = trained(block)
+    session = running()
+    torch.manual_seed(0)
+    assert 0 < off(trained(compiled(Block(breaks=True))), plain) < 0.05
+    assert session.figures.compressed == 2 * 4
+
+
+def test_one_graph_for_all(running):
+    plain, session = trained(Model()), running()
+    assert 0 < off(trained(compiled(Model(), fullgraph=True)), plain) < 0.05
+    assert layers(session) == {"blocks.0.down", "blocks.1.up", "blocks.1.down", "head"}
+
+
+def test_what_is_computed_again_is_not_packed(running):
+    plain, session = trained(Model()), running()
+    assert off(trained(compiled(Model(recompute=True))), plain) < 0.05
+    assert "blocks.0.down" not in layers(session)
+
+
+def test_narrow_types_under_autocast(running):
+    plain = trained(Model())
+    session = running()
+
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model()
+
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.model(x).float()
+
+    ours = {name.removeprefix("model."): value for name, value in trained(compiled(Cast())).items()}
+    assert off(ours, plain) < 0.1
+    assert "model.blocks.0.down" in layers(session)
+    assert not [reason for reason in session.figures.raw if "Failed" in reason]
+
+
+def test_while_compression_is_switched_off_code_gives_its_own_bits(running):
+    plain, session, model = trained(compiled(Model())), running(), compiled(Model())
+    session.figures.switched_off = True
+    session._switch.look = lambda: None
+    ours = trained(model)
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+    assert not session.figures.compressed
+    assert session.figures.raw["SwitchedOff"] == 4
+
+
+def test_modules_with_another_mode_keep_what_they_save(running):
+    session = running(overrides=(SiteOverride("blocks.1.down", "None"),))
+    model = compiled(Model())
+    trained(model)
+    assert layers(session) == {"blocks.0.down", "blocks.1.up", "head"}
+    assert session.figures.raw["ModeNone"] == 4
+
+
+def test_a_value_that_cannot_be_packed_is_counted_and_training_goes_on(running, monkeypatch):
+    plain, session = trained(compiled(Model())), running()
+
+    def fails(*_, **__):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(values, "encode", fails)
+    ours = trained(compiled(Model()))
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+    assert session.figures.raw["PackFailedRuntimeError"] == 4 * 4
+
+
+def test_a_budget_of_the_compilers_own_and_its_graphs_of_the_device_come_first():
+    assert partitioner.obstacle() == ""
+    with functorch.patch(activation_memory_budget=0.5):
+        assert partitioner.obstacle() == partitioner.MEMORY_BUDGET
+    with inductor.patch({"triton.cudagraphs": True}):
+        assert partitioner.obstacle() == partitioner.CUDA_GRAPHS
+
+
+@functorch.patch(activation_memory_budget=0.5)
+def test_what_stands_in_the_way_is_told_for_each_region(running):
+    said = []
+    running()
+    given = TICKETS.given
+    trained(torch.compile(Model(), backend=dividing(said.append)), steps=2)
+    assert said == [partitioner.MEMORY_BUDGET]
+    assert TICKETS.given == given
+
+
+def test_a_users_own_partitioner_stays(running):
+    own = object()
+    session = running()
+    with inductor.patch(custom_partitioner_fn=own):
+        trained(compiled(Model()), steps=2)
+        assert inductor.custom_partitioner_fn is own
+    assert session.figures.raw[partitioner.OWN_PARTITIONER] == 2
+    assert session.figures.raw["Compiled"] == 2
+
+
+def test_with_the_session_the_compilers_settings_end(running):
+    session = running()
+    trained(compiled(Model()), steps=1)
+    assert inductor.custom_partitioner_fn is not None
+    session.stop()
+    assert inductor.custom_partitioner_fn is None
+
+
+LLAMA = """
+import json, sys, torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from kompakt_runtime.compiled import partitioner
+from kompakt_runtime.config import RuntimeConfig
+from kompakt_runtime.session import Session
+
+divided, calls = partitioner.divided, []
+def noted(*arguments):
+    calls.append(1)
+    return divided(*arguments)
+from kompakt_runtime.compiled import custom
+custom.divided = noted
+config = LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=2,
+                     num_key_value_heads=1, max_position_embeddings=32, use_cache=False)
+
+def trained(compile):
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config)
+    code, optimizer = compile(model), torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for step in range(4):
+        ids = torch.randint(0, 64, (2, 32), generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        code(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+    return {name: weight.grad for name, weight in model.named_parameters()}
+
+session = Session(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
+session.start()
+ours = trained(torch.compile)
+session.stop()
+plain = trained(lambda model: model)
+figures = session.figures
+print(json.dumps({
+    "off": max(float((ours[name] - plain[name]).norm() / plain[name].norm()) for name in plain),
+    "layers": sorted(name for name, row in figures.layers.items() if row.saved),
+    "compressed": figures.compressed, "divided": len(calls), "raw": dict(figures.raw),
+    "hits": torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"],
+    "packed": sum(row.plain for row in figures.layers.values()) / sum(row.saved for row in figures.layers.values()),
+}))
+"""
+
+
+def test_a_second_process_takes_graphs_from_the_compilers_cache_and_packs_alike(tmp_path):
+    pytest.importorskip("transformers")
+    first, second = (llama(tmp_path) for _ in range(2))
+    assert first["divided"] == 1
+    assert (second["divided"], second["hits"] > 0) == (0, True)
+    for found in (first, second):
+        assert 0 < found["off"] < 0.05
+        mlp, attention = "model.layers.0.mlp", "model.layers.0.self_attn"
+        assert found["layers"] == ["lm_head", f"{mlp}.down_proj", f"{mlp}.up_proj", f"{attention}.v_proj"]
+        assert found["raw"] == {}
+        assert found["packed"] > 2
+    assert first["compressed"] == second["compressed"] == 4 * 4
+
+
+def llama(folder: Path) -> dict:
+    """What the script says of itself, with the code generator of torch behind it."""
+    environ = {
+        "PATH": "/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder), "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "runtime"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", LLAMA], env=environ, capture_output=True, text=True, timeout=550, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
