@@ -106,7 +106,7 @@ test-gpu: $(GPU_PACKAGES)/pynvml.py ## the NVML reader and the codec on this mac
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kompakt needs Python 3.11 or later; name one with PYTHON=..."; exit 1; }
 	PYTHONPATH=$(GPU_PACKAGES):core:device-plugin:. $(PYTHON) -S -m tests.gpu.nvml_report $(or $(OUT),docs/benchmarks) $(if $(LIBRARY),--library $(LIBRARY))
 	@$(PYTHON) -c 'import pytest, torch, triton; assert torch.cuda.is_available()' 2> /dev/null || { echo "no torch with CUDA, Triton and pytest: the codec is left out"; exit 0; }; \
-	export PYTHONPATH=runtime:.; $(PYTHON) -m pytest -c /dev/null -p no:cacheprovider tests/gpu/test_codec_gpu.py tests/gpu/test_offload_gpu.py tests/gpu/test_uses_gpu.py \
+	export PYTHONPATH=runtime:.; $(PYTHON) -m pytest -c /dev/null -p no:cacheprovider tests/gpu/test_codec_gpu.py tests/gpu/test_offload_gpu.py tests/gpu/test_uses_gpu.py tests/gpu/test_compiled_gpu.py \
 	&& { $(PYTHON) -m benchmarks.codec && $(PYTHON) -m benchmarks.gpu_steps; } > $(or $(OUT),docs/benchmarks)/codec-gpu.txt
 
 requirements: sync ## pin all packages anew, with hashes and without host names

@@ -96,10 +96,13 @@ def resnet50(images: int, device: Any) -> Case:
     return Case(model, batch, squares)
 
 
-def trained(case: Case, config: RuntimeConfig | None, steps: int, device: Any) -> Steps:
-    """The last `steps`, after WARM_UP more."""
+def trained(case: Case, config: RuntimeConfig | None, steps: int, device: Any, compiled: bool = False) -> Steps:
+    """The last `steps`, after WARM_UP more. compiled: by torch.compile, each time anew."""
     torch.manual_seed(0)
     model, x = case.model(), case.batch()
+    if compiled:
+        torch._dynamo.reset()
+        model = torch.compile(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
     session = Session(config) if config is not None else None
     if session is not None:
@@ -158,15 +161,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--cases", choices=CASES, nargs="+", default=list(CASES))
+    parser.add_argument("--compiled", action="store_true", help="by torch.compile, with compression and without")
     parser.add_argument("--gradients", choices=ACTIVATION_GRADIENTS, nargs="+", default=list(ACTIVATION_GRADIENTS))
     arguments = parser.parse_args()
     device = torch.device("cuda", 0)
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; median of {arguments.steps} steps")
+    how = ", compiled" if arguments.compiled else ""
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}{how}; median of {arguments.steps} steps")
     for name in arguments.cases:
         words, case = CASES[name]
-        plain = trained(case(device), None, arguments.steps, device)
+        plain = trained(case(device), None, arguments.steps, device, arguments.compiled)
         for gradients in arguments.gradients:
-            packed = trained(case(device), RuntimeConfig("ErrorBounded", activation_gradients=gradients), arguments.steps, device)
+            config = RuntimeConfig("ErrorBounded", activation_gradients=gradients)
+            packed = trained(case(device), config, arguments.steps, device, arguments.compiled)
             print(row(f"{words}, activation gradients {gradients}", plain, packed), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The partitioner as torch's compiler wants it. Loads settings of the compiler, which takes a second: imported when that is due."""
+"""The partitioner as torch's compiler wants it. Loads its settings, which takes a second: imported when that is due."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

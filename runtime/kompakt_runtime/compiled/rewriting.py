@@ -111,7 +111,7 @@ def order_of(shape: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
 
 
 def _layout(made: Node, read: WeightGradient) -> Layout | None:
-    """What `unpack` is told of the copy, None where that is not known. A product reads a matrix, a convolution the value itself."""
+    """What `unpack` is told of the copy, None if that is not known. A product reads a matrix, a convolution the value itself."""
     shape, order = made.meta["val"].shape, [0, 1]
     tail = shape[-1:] if read.read.place == LEFT else shape[1:]
     if read.read.place != LEFT:
