@@ -7,11 +7,14 @@ that. Graphs that were compiled by another process hold these operators too, so 
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from weakref import finalize
 
 import torch
 from torch import Tensor
+
+# For `beside`: the graph has said it already, with an earlier value.
+LATER: Final = -1
 
 
 class Kept(Protocol):
@@ -69,7 +72,7 @@ TICKETS = Tickets()
 @torch.library.custom_op("kompakt::pack", mutates_args=())  # type: ignore[untyped-decorator]
 def pack(x: Tensor, weights: Sequence[Tensor], how: str, beside: int) -> Tensor:
     """A ticket for `x`. weights: the parameters whose gradients are made of it; how: as weight_gradients.to_text; beside: bytes
-    that the same graph keeps as they are, said once a graph.
+    that the same graph keeps as they are, said with its first value; LATER with others.
     """
     return TICKETS.give(x, weights, how, beside)
 

@@ -13,8 +13,8 @@ CUDA_GRAPHS: Final = "CompiledCudaGraphs"  # mode="reduce-overhead": what is pac
 OLD_TORCH: Final = "CompiledOldTorch"  # it asks nobody how to divide
 
 
-def install(minimum: int, said: Callable[[str], None]) -> bool:
-    """From now on what is compiled packs; whether that can be. said: is told why not, here and for each region.
+def install(minimum: int, said: Callable[[str], None]) -> str:
+    """From now on what is compiled packs; or why that cannot be. said: is told why a region stays as it is.
 
     Loads the compiler's settings: to be called by who is about to compile.
     """
@@ -22,16 +22,14 @@ def install(minimum: int, said: Callable[[str], None]) -> bool:
 
     mine = getattr(config, "custom_partitioner_fn", OLD_TORCH)
     if mine == OLD_TORCH:
-        said(OLD_TORCH)
-        return False
+        return OLD_TORCH
     if mine is None:
         from kompakt_runtime.compiled.custom import Partitioner
 
         config.custom_partitioner_fn = Partitioner(minimum, said)
     elif not getattr(mine, "kompakt", False):
-        said(OWN_PARTITIONER)
-        return False
-    return True
+        return OWN_PARTITIONER
+    return ""
 
 
 def remove() -> None:

@@ -51,7 +51,7 @@ def rewrite(forward: Any, backward: Any, results: int, minimum: int) -> int:
     beside = _beside([one for one in saved if one not in {value.made for value in found}])
     for value in found:
         _replace(forward.graph, backward.graph, value, beside)
-        beside = 0
+        beside = operators.LATER
     for module in (forward, backward) if found else ():
         module.graph.lint()
         module.recompile()

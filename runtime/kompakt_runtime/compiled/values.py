@@ -13,6 +13,7 @@ from kompakt_runtime.codec import Packed, decode, encode, pieces
 from kompakt_runtime.codec.features import BoundsWanted, agreed
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import PACKING, UNPACKING, encoder, working_bytes
+from kompakt_runtime.compiled.operators import LATER
 from kompakt_runtime.compiled.running import Running
 from kompakt_runtime.compiled.weight_gradients import CONVOLVED, ReadAs, of_text
 from kompakt_runtime.config import Mode, RuntimeConfig
@@ -30,7 +31,7 @@ class KeptValue:
 
     same = False  # an entry's word for a copy of every bit
 
-    def __init__(self, values: "CompiledValues", x: Tensor, reads: tuple[ReadAs, ...], beside: int) -> None:
+    def __init__(self, values: "CompiledValues", x: Tensor, reads: tuple[ReadAs, ...], beside: int | None) -> None:
         self._values, self.reads, self.beside = values, reads, beside
         self.nbytes = int(x.numel() * x.element_size())
         self.layer, self.reason, self.counted = "", "", False
@@ -71,15 +72,16 @@ class CompiledValues:
         sites: Sites,
         account: Account,
         target: Callable[[], float],
-        running: Callable[[], Running],
+        running: Callable[[Any, bool], Running],
     ) -> None:
+        """running: where code runs that uses a parameter, and whether this is its first value."""
         self._minimum, self._verify = config.min_tensor_bytes, config.verify
         self._figures, self._sites, self._account = figures, sites, account
         self._target, self._running = target, running
 
     def keep(self, x: Tensor, weights: Sequence[Tensor], how: str, beside: int) -> KeptValue:
         """What fails stays as it is, and is counted."""
-        kept = KeptValue(self, x, of_text(how), beside)
+        kept = KeptValue(self, x, of_text(how), None if beside == LATER else beside)
         try:
             with torch.no_grad():
                 self._keep(kept, x.detach(), weights)
@@ -91,10 +93,11 @@ class CompiledValues:
         return kept
 
     def _keep(self, kept: KeptValue, x: Tensor, weights: Sequence[Tensor]) -> None:
-        here = self._running()
+        here = self._running(weights[0], kept.beside is not None)
         if here.plain:
             kept.counted = True
             return kept.stay(x, SWITCHED_OFF)
+        kept.beside = None if here.hooked else kept.beside
         found = (self._sites.of_parameter(weight, here.module, here.outermost) for weight in weights if here.module is not None)
         sites = [site for site in found if site is not None]
         if len(sites) < len(weights):

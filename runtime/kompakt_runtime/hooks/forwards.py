@@ -63,6 +63,7 @@ class Forwards:
             module_hooks.register_module_forward_pre_hook(self._before),
             module_hooks.register_module_forward_hook(self._after, always_call=True),
         ]
+        self._regions.begin()
         # Ours fire once more for a compiled module and do nothing there; nobody should be warned (or stopped) for it.
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         self._disable = torch.autograd.graph.disable_saved_tensors_hooks
@@ -74,8 +75,8 @@ class Forwards:
             handle.remove()
         if self._handles:
             torch.autograd.graph.disable_saved_tensors_hooks = self._disable
+            self._regions.stop()
         self._handles = []
-        self._regions.stop()
         self._abandon()
 
     def _plain(self) -> bool:

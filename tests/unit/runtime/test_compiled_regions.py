@@ -257,3 +257,67 @@ def llama(folder: Path) -> dict:
     done = subprocess.run([sys.executable, "-c", LLAMA], env=environ, capture_output=True, text=True, timeout=550, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_model_that_compiles_itself_packs(running):
+    plain, session, model = trained(Model()), running(), Model()
+    model.compile(backend=dividing())
+    assert 0 < off(trained(model), plain) < 0.05
+    assert layers(session) == {"blocks.0.down", "blocks.1.up", "blocks.1.down", "head"}
+    assert session.figures.forwards == 4
+    assert [site.steps for site in session.sites] == [4] * 4
+
+
+def test_a_compiled_function_that_calls_a_model_packs(running):
+    plain, session, model = trained(Model()), running(), Model()
+
+    @torch.compile(backend=dividing())
+    def loss_of(x):
+        return model(x).square().mean()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    for step in range(4):
+        optimizer.zero_grad()
+        loss_of(batch(step)).backward()
+        optimizer.step()
+    ours = {name: weight.grad for name, weight in model.named_parameters()}
+    assert 0 < off(ours, plain) < 0.05
+    assert layers(session) == {"blocks.0.down", "blocks.1.up", "blocks.1.down", "head"}
+
+
+def test_a_region_in_an_eager_model_packs_and_is_counted_once(running):
+    model = Model()
+    kept = plain_bytes_of(running, model)
+    session = running()
+    region = Model()
+    region.blocks[0].compile(backend=dividing())
+    trained(region)
+    assert layers(session) == {"blocks.0.down", "blocks.1.up", "blocks.1.down", "head"}
+    assert session.figures.plain_bytes == pytest.approx(kept, rel=0.05)
+
+
+def plain_bytes_of(running, model) -> int:
+    session = running(activation_gradients="Exact")
+    trained(model)
+    session.stop()
+    return session.figures.plain_bytes
+
+
+def test_a_weight_that_no_module_has_keeps_what_its_gradient_is_made_of(running):
+    session = running()
+    weights = [torch.randn(16, 16, generator=torch.Generator().manual_seed(seed)).requires_grad_() for seed in range(3)]
+
+    @torch.compile(backend=dividing())
+    def loss_of(x):
+        for weight in weights:
+            x = x @ weight
+        return x.square().mean()
+
+    loss_of(batch(0)).backward()
+    ours = [weight.grad.clone() for weight in weights]
+    session.stop()
+    for weight in weights:
+        weight.grad = None
+    loss_of(batch(0)).backward()
+    assert all(torch.equal(weight.grad, grad) for weight, grad in zip(weights, ours, strict=True))
+    assert session.figures.raw["CompiledNoParameter"] == 2
