@@ -72,11 +72,11 @@ class Session:
             self._step_handles = [after(self._stepped), before(self._stepping)]
 
     def pause(self) -> None:
-        """Forward passes do not count any more; optimizer steps still do."""
-        self._forwards.stop()
+        """Forward passes do not count until the next start; optimizer steps still do."""
+        self._forwards.pause()
 
     def stop(self) -> None:
-        self.pause()
+        self._forwards.stop()
         for handle in self._step_handles:
             handle.remove()
         self._step_handles = []

@@ -34,11 +34,14 @@ class Regions:
         self._target, self._threads, self._off = target, threads, off
         self._tickets: Any = None  # once something can be packed
         self._owners, self._compile = Owners(), torch.compile
+        self._asked = False  # for a compiler, so far
 
     def begin(self) -> None:
         """Whatever asks for a compiler from now on, a function or `model.compile()`, is met before it compiles."""
         if not self._config.lossy:
             return
+        if self._asked:
+            self._installed()
 
         @functools.wraps(torch.compile)
         def compile_met(*arguments: Any, **keywords: Any) -> Any:
@@ -52,6 +55,7 @@ class Regions:
 
     def _installed(self) -> str:
         """From now on what is compiled packs; or why not."""
+        self._asked = True
         why_not = partitioner.install(self._config.min_tensor_bytes, self._figures.count_raw)
         if not why_not and self._tickets is None:
             self._tickets = self._serve()

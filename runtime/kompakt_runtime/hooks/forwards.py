@@ -56,10 +56,14 @@ class Forwards:
         # The same objects always: they are known again on autograd's stack.
         self._pair = (untraced(self._pack), untraced(noting(self._unpack)))
         self._handles: list[Any] = []
+        self._active = False
 
     def start(self) -> None:
-        """They count from now on."""
-        self._handles = [
+        """They count from now on. Hooks of modules stay between two passes: by their numbers code is known that was compiled."""
+        if self._active:
+            return
+        self._active = True
+        self._handles = self._handles or [
             module_hooks.register_module_forward_pre_hook(self._before),
             module_hooks.register_module_forward_hook(self._after, always_call=True),
         ]
@@ -70,20 +74,25 @@ class Forwards:
         # torch.func refuses to run while saved-tensor hooks are active, and asks through this function.
         torch.autograd.graph.disable_saved_tensors_hooks = self._without_ours
 
-    def stop(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        if self._handles:
+    def pause(self) -> None:
+        """They do not count until `start` is called again."""
+        if self._active:
             torch.autograd.graph.disable_saved_tensors_hooks = self._disable
             self._regions.stop()
-        self._handles = []
+        self._active = False
         self._abandon()
+
+    def stop(self) -> None:
+        self.pause()
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     def _plain(self) -> bool:
         return self._figures.switched_off or self._overhead.off
 
     def _before(self, module: Any, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or not self._active:
             return
         try:
             self._enter_call(module, args)
@@ -159,7 +168,7 @@ class Forwards:
         self._suspend()
 
     def _after(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or not self._active:
             return
         try:
             self._leave_call(module, output)

@@ -14,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from kompakt_runtime.compiled import partitioner, values
 from kompakt_runtime.compiled.operators import TICKETS
-from kompakt_runtime.config import SiteOverride
+from kompakt_runtime.config import RuntimeConfig, SiteOverride
+from kompakt_runtime.library import Compression
 from tests.support.runtime.compiling import compiled, dividing
 
 # The compiler itself looks at .grad of a tensor that enters a compiled region in the middle of a model.
@@ -301,6 +302,22 @@ def plain_bytes_of(running, model) -> int:
     trained(model)
     session.stop()
     return session.figures.plain_bytes
+
+
+def test_a_context_around_each_pass_makes_no_new_code():
+    compression = Compression(RuntimeConfig("ErrorBounded", min_tensor_bytes=0))
+    model = Model()
+    with compression:
+        model.compile(backend=dividing())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step in range(4):
+        with compression:
+            loss = model(batch(step)).square().mean()
+        loss.backward()
+        optimizer.step()
+    compression.close()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert {row.name for row in compression.report().layers} == {"blocks.0.down", "blocks.1.up", "blocks.1.down", "head"}
 
 
 def test_a_weight_that_no_module_has_keeps_what_its_gradient_is_made_of(running):
