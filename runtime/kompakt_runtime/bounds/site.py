@@ -99,13 +99,18 @@ class Site:
 
     def watch(self, node: Any, x: Tensor, contraction: Contraction) -> MeasuredCall:
         """As `measure`, and asks the node for the gradients at the operation's output."""
-        watched = self.measure(x, contraction)
+        watched = MeasuredCall(self, Met.of(contraction, x))
         node.register_prehook(watched.see)
+        self._add(x, contraction)
         return watched
 
     def measure(self, x: Tensor, contraction: Contraction) -> MeasuredCall:
         """Adds up an operand, and asks for the gradients of its weight. The gradients at its output are told by the caller."""
         watched = MeasuredCall(self, Met.of(contraction, x))
+        self._add(x, contraction)
+        return watched
+
+    def _add(self, x: Tensor, contraction: Contraction) -> None:
         weight = self.weight()
         if not self._grad_hooks and weight is not None:
             after = weight.register_post_accumulate_grad_hook(self._see_gradient)
@@ -113,7 +118,6 @@ class Site:
         self.idle = False
         self._drop_abandoned()
         self._sums.add_input(x, contraction)
-        return watched
 
     def see_delta(self, met: Met, error: Tensor, gradients: tuple[Tensor, ...]) -> None:
         try:
