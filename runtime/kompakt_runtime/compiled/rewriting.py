@@ -13,6 +13,7 @@ from kompakt_runtime.compiled.weight_gradients import (
     LEFT,
     PRODUCT,
     TURNS,
+    SignRead,
     WeightGradient,
     base_of,
     gradients_of,
@@ -33,13 +34,14 @@ NEAR: Final = 100
 @dataclass(frozen=True, eq=False)
 class SavedValue:
     """made: what the forward graph hands over; source: what is packed, which is that, or the matrix that it is a turn of; taken:
-    the input of the backward graph; read: by these, and by nothing else.
+    the input of the backward graph; read, signs: by these, and by nothing else. Those that one copy serves are together.
     """
 
     made: Node
     source: Node
     taken: Node
-    read: list[WeightGradient]
+    read: list[list[WeightGradient]]
+    signs: list[SignRead]
 
 
 def rewrite(forward: Any, backward: Any, results: int, minimum: int) -> int:
@@ -64,14 +66,16 @@ def packable(forward: Any, backward: Any, results: int, minimum: int) -> list[Sa
     theirs, saved = {base_of(one) for one in every[:results] if hasattr(one, "op")}, every[results:]
     by_name = {node.name: node for node in backward.nodes if node.op == "placeholder"}
     inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
-    gradients, found = gradients_of(backward), {}
+    gradients, places, found = gradients_of(backward), {node: place for place, node in enumerate(backward.nodes)}, {}
     for made in saved:
         taken, base, source = by_name.get(made.name), base_of(made), _straight(made)
         if taken is None or base.op == "placeholder" or base in theirs or not _suits(source, minimum):
             continue
-        read = readers(taken, gradients, turned=source is not made)
-        if read and all(one.parameter in inputs and _layout(source, one) is not None for one in read):
-            found[made] = SavedValue(made, source, taken, read)
+        read, signs = readers(taken, gradients, turned=source is not made) or ([], [])
+        groups = _near(read, places)
+        known = all(one.parameter in inputs and _layout(source, one) is not None for one in read)
+        if read and known and all(_served(one, source, groups, places) is not None for one in signs):
+            found[made] = SavedValue(made, source, taken, groups, signs)
     # One storage that two values are views of is freed when both are packed.
     whole = {base_of(made) for made in saved if made not in found}
     return [value for made, value in found.items() if base_of(made) not in whole]
@@ -127,15 +131,19 @@ def _beside(saved: Sequence[Node]) -> int:
 
 
 def _replace(forward: Any, backward: Any, value: SavedValue, beside: int) -> None:
-    groups = _near(value.read, backward)
-    ticket = _ticket(forward, value, [one for group in groups for one in group], beside)
+    ticket = _ticket(forward, value, [one for group in value.read for one in group], beside)
+    places = {node: place for place, node in enumerate(backward.nodes)}
+    signs = [(one, _served(one, value.source, value.read, places)) for one in value.signs]
     with backward.inserting_before(value.taken):
         taken = backward.placeholder(f"{value.taken.name}_ticket")
     taken.meta["val"] = ticket.meta["val"]
     first = 0
-    for group in groups:
-        _serve(backward, value, taken, group, first)
+    for group in value.read:
+        copy = _serve(backward, value, taken, group, first)
         first += len(group)
+        for one, by in signs:
+            if by is group:
+                _view(backward, one, copy, _shape(value.source))
     _erase(backward, value.taken)
 
 
@@ -152,9 +160,19 @@ def _ticket(graph: Any, value: SavedValue, read: list[WeightGradient], beside: i
     return ticket
 
 
-def _near(read: list[WeightGradient], graph: Any) -> list[list[WeightGradient]]:
+def _served(sign: SignRead, source: Node, groups: list[list[WeightGradient]], places: dict[Node, int]) -> Any:
+    """The readers whose copy is there before it and can be viewed as the value; None where there are none, or only far off."""
+    before = [group for group in groups if 0 < places[sign.node] - places[group[-1].node] <= NEAR]
+    return before[-1] if before and _shape(source).count(-1) < 2 else None
+
+
+def _shape(source: Node) -> list[int]:
+    """-1 for what is not known."""
+    return [size if isinstance(size, int) else -1 for size in source.meta["val"].shape]
+
+
+def _near(read: list[WeightGradient], places: dict[Node, int]) -> list[list[WeightGradient]]:
     """Readers by which copy serves them; a convolution has one of its own, since it makes the gradient that goes on as well."""
-    places = {node: place for place, node in enumerate(graph.nodes)}
     groups: list[list[WeightGradient]] = []
     for one in sorted(read, key=lambda one: places[one.node]):
         first = groups[-1][0] if groups else None
@@ -166,7 +184,7 @@ def _near(read: list[WeightGradient], graph: Any) -> list[list[WeightGradient]]:
     return groups
 
 
-def _serve(backward: Any, value: SavedValue, taken: Node, group: list[WeightGradient], first: int) -> None:
+def _serve(backward: Any, value: SavedValue, taken: Node, group: list[WeightGradient], first: int) -> Node:
     """One copy for these readers, when the gradients at all their outputs are there."""
     last = group[-1].node
     with backward.inserting_before(last):
@@ -181,6 +199,17 @@ def _serve(backward: Any, value: SavedValue, taken: Node, group: list[WeightGrad
     for node in [node for node in backward.nodes if node in later]:
         point.append(node)
         point = node
+    return copy
+
+
+def _view(graph: Any, sign: SignRead, copy: Node, shape: list[int]) -> None:
+    """A product's copy is a matrix."""
+    if copy.meta["val"].dim() == len(shape):
+        return sign.node.replace_input_with(sign.operand, copy)  # type: ignore[no-any-return]
+    with graph.inserting_before(sign.node):
+        view = graph.call_function(torch.ops.aten.view.default, (copy, shape))
+    view.meta["val"] = copy.meta["val"].view(shape)
+    return sign.node.replace_input_with(sign.operand, view)  # type: ignore[no-any-return]
 
 
 def _turn(graph: Any, matrix: Node) -> Node:

@@ -1,4 +1,5 @@
-"""Which values that a compiled forward graph hands to its backward graph are read for gradients of parameters only. Pure.
+"""Which values that a compiled forward graph hands to its backward graph are read for gradients of parameters only, or for signs
+as well, as a ReLU's output is. Pure.
 
 Both graphs are of ATen operators, as AOTAutograd hands them to a partitioner and gets them back. Names of operators are compared,
 not objects, so that nothing of the compiler is loaded for this.
@@ -15,8 +16,9 @@ Graph = Any
 
 VIEWS: Final = frozenset({"aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"})
 TURNS: Final = frozenset({"aten.permute.default", "aten.t.default", "aten.transpose.int"})
-ALIASES: Final = VIEWS | TURNS | {
-    "aten.alias.default", "aten.detach.default", "aten.expand.default", "aten.select.int", "aten.slice.Tensor",
+THEMSELVES: Final = frozenset({"aten.alias.default", "aten.detach.default"})
+ALIASES: Final = VIEWS | TURNS | THEMSELVES | {
+    "aten.expand.default", "aten.select.int", "aten.slice.Tensor",
     "aten.split.Tensor", "aten.split_with_sizes.default", "aten.squeeze.dim", "aten.unsqueeze.default",
     "aten.as_strided.default",
 }  # fmt: skip
@@ -25,6 +27,8 @@ ONWARD: Final = VIEWS | TURNS | {
     "prims.convert_element_type.default", "aten._to_copy.default", "aten.clone.default", "aten.add.Tensor",
 }  # fmt: skip
 PRODUCT: Final = "aten.mm.default"
+# Ask which elements are greater than zero: copies keep zeros and signs. By which argument, and where the number stands.
+SIGNS: Final = {"aten.le.Scalar": (0, 1), "aten.gt.Scalar": (0, 1), "aten.threshold_backward.default": (1, 2)}
 CONVOLUTION: Final = "aten.convolution_backward.default"
 LEFT: Final = "AddmmBackward0.mat1"
 CONVOLVED: Final = "ConvolutionBackward0.input"
@@ -61,6 +65,17 @@ class WeightGradient:
         return self.read.place == LEFT and self.node.args[0] is self.operand
 
 
+@dataclass(frozen=True, eq=False)
+class SignRead:
+    """One operator that asks for signs. operand: as of WeightGradient."""
+
+    node: Node
+    operand: Node
+
+
+Reads = tuple[list[WeightGradient], list[SignRead]]
+
+
 def to_text(reads: Sequence[ReadAs]) -> str:
     """For an operator's argument."""
     return json.dumps([[one.place, one.outputs_at, one.turned, one.arguments] for one in reads])
@@ -84,12 +99,15 @@ def gradients_of(backward: Graph) -> dict[Node, set[str]]:
     return found
 
 
-def readers(value: Node, gradients: Mapping[Node, set[str]], turned: bool = False) -> list[WeightGradient] | None:
-    """Of a value that the backward graph is handed; None where anything else reads it as well, or nothing does. turned: the value
-    is a matrix with its features first.
+def readers(value: Node, gradients: Mapping[Node, set[str]], turned: bool = False) -> Reads | None:
+    """Of a value that the backward graph is handed; None where anything else reads it as well, or no gradient is made of it.
+    turned: the value is a matrix with its features first.
     """
-    found = []
+    found, signs = list[WeightGradient](), list[SignRead]()
     for node, operand in uses(value):
+        if asks_for_signs(node, operand) and _itself(operand, value):
+            signs.append(SignRead(node, operand))
+            continue
         read = _product(node, operand, value, turned) if name_of(node) == PRODUCT else _convolution(node, operand, value)
         if read is None:
             return None
@@ -100,13 +118,20 @@ def readers(value: Node, gradients: Mapping[Node, set[str]], turned: bool = Fals
         parameter, turns = onward
         at = None if how.outputs_at is None or turns is None else how.outputs_at ^ turns % 2
         found.append(WeightGradient(node, operand, delta, parameter, replace(how, outputs_at=at)))
-    return found or None
+    return (found, signs) if found else None
+
+
+def asks_for_signs(node: Node, operand: Node) -> bool:
+    """Of this operand, and nothing else of it."""
+    argument, number = SIGNS.get(name_of(node), (0, 0))
+    read = [place for place, one in enumerate(node.args) if one is operand]
+    return bool(number) and read == [argument] and node.args[number] == 0 and not node.kwargs
 
 
 def uses(value: Node) -> Iterator[tuple[Node, Node]]:
     """What reads a value, also through views of it, and what it reads."""
     for user in value.users:
-        if name_of(user) in VIEWS | TURNS:
+        if name_of(user) in VIEWS | TURNS | THEMSELVES:
             yield from uses(user)
         else:
             yield user, value
@@ -114,9 +139,15 @@ def uses(value: Node) -> Iterator[tuple[Node, Node]]:
 
 def base_of(node: Node) -> Node:
     """The node that made the storage."""
-    while name_of(node) in ALIASES or name_of(node) == "getitem":
+    while name_of(node) in ALIASES or (name_of(node) == "getitem" and name_of(node.args[0]) in ALIASES):
         node = node.args[0]
     return node
+
+
+def _itself(operand: Node, value: Node) -> bool:
+    while operand is not value and name_of(operand) in THEMSELVES:
+        operand = operand.args[0]
+    return operand is value
 
 
 def outputs(graph: Graph) -> list[Any]:
@@ -156,6 +187,8 @@ def _turned(operand: Node, value: Node, turned: bool) -> bool | None:
         chain.append(operand)
         operand = operand.args[0]
     for view in reversed(chain):
+        if name_of(view) in THEMSELVES:
+            continue
         turns = name_of(view) in TURNS
         if (turns and view.meta["val"].dim() != 2) or (turned and not turns):
             return None
@@ -172,7 +205,8 @@ def _features(matrix: Node, turned: bool) -> int | Node:
 
 def _convolution(node: Node, operand: Node, value: Node) -> tuple[Node, Node, ReadAs] | None:
     """Of the input of a convolution only the weight's gradient is made."""
-    if name_of(node) != CONVOLUTION or node.args[INPUT] is not value or value in (node.args[0], node.args[2]):
+    read = [place for place, one in enumerate(node.args) if one is operand]
+    if name_of(node) != CONVOLUTION or read != [INPUT] or not _itself(operand, value):
         return None
     result = next((one for one in node.users if name_of(one) == "getitem" and one.args[1] == 1), None)
     arguments = tuple(tuple(one) if hasattr(one, "__len__") else one for one in node.args[STRIDE:GROUPS_END])

@@ -41,6 +41,20 @@ class Convolutions(nn.Module):
         return self.three(self.two(self.one(x)))
 
 
+class Signs(nn.Module):
+    """Of what a ReLU makes, its own pass backward asks for signs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.three, self.four = nn.Linear(12, 32), nn.Linear(32, 4)
+
+    def forward(self, x):
+        first = self.one(x).relu()
+        return self.four(self.three(self.two(first) + first).relu())
+
+
 def rows(count: int = 32, seed: int = 1) -> torch.Tensor:
     return torch.randn(count, 6, 16, generator=torch.Generator().manual_seed(seed))
 
@@ -66,6 +80,7 @@ def off(ours, plain) -> dict[str, float]:
 CASES = {
     "products": (Chain, rows),
     "convolutions": (Convolutions, images),
+    "signs": (Signs, images),
     "channels last": (lambda: Convolutions(torch.channels_last), images),
 }
 
