@@ -32,13 +32,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Steps:
-    """Seconds of each step, the most bytes that were allocated, how much smaller what was kept is, and what passed through.
+    """Seconds of each step, the most bytes that were allocated and reserved, how much smaller what was kept is, and what passed
+    through.
 
     first: seconds of the first steps; tried: rows of the table of uses that this machine was asked about, with its answer.
     """
 
     seconds: list[float]
     peak: int
+    reserved: int
     ratio: float
     raw: dict[str, int]
     first: list[float]
@@ -99,6 +101,9 @@ def resnet50(images: int, device: Any) -> Case:
 def trained(case: Case, config: RuntimeConfig | None, steps: int, device: Any, compiled: bool = False) -> Steps:
     """The last `steps`, after WARM_UP more. compiled: by torch.compile, each time anew."""
     torch.manual_seed(0)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     model, x = case.model(), case.batch()
     if compiled:
         torch._dynamo.reset()
@@ -115,12 +120,14 @@ def trained(case: Case, config: RuntimeConfig | None, steps: int, device: Any, c
     finally:
         if session is not None:
             session.stop()
-    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+    cuda = device.type == "cuda"
+    peak, reserved = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()) if cuda else (0, 0)
     figures = session.figures if session is not None else None
     if figures is None:
-        return Steps(seconds, peak, 1.0, {}, first, [])
+        return Steps(seconds, peak, reserved, 1.0, {}, first, [])
     tried = [f"{one.place} {one.doubt or 'holds'}" for one in figures.tried]
-    return Steps(seconds, peak, figures.plain_bytes / max(figures.saved_bytes, 1), dict(figures.raw), first, tried)
+    ratio = figures.plain_bytes / max(figures.saved_bytes, 1)
+    return Steps(seconds, peak, reserved, ratio, dict(figures.raw), first, tried)
 
 
 def step(case: Case, model: Any, x: Any, optimizer: Any) -> None:
@@ -143,7 +150,8 @@ def row(name: str, plain: Steps, packed: Steps) -> str:
     before, after = (statistics.median(steps.seconds) for steps in (plain, packed))
     return (
         f"{name}: {before * 1e3:.1f} -> {after * 1e3:.1f} ms a step ({after / before - 1:+.1%}), "
-        f"peak {plain.peak / 1e9:.2f} -> {packed.peak / 1e9:.2f} GB, saved bytes {packed.ratio:.2f} times smaller; "
+        f"peak {plain.peak / 1e9:.2f} -> {packed.peak / 1e9:.2f} GB, "
+        f"reserved {plain.reserved / 1e9:.2f} -> {packed.reserved / 1e9:.2f} GB, saved bytes {packed.ratio:.2f} times smaller; "
         f"passed through: {packed.raw}\n"
         f"  first steps, in plain ones: {', '.join(f'{seconds / before:.1f}' for seconds in packed.first)}; "
         f"rows tried: {', '.join(packed.tried) or 'none'}"

@@ -118,6 +118,7 @@ class Session:
     def _see_peak(self) -> None:
         if torch.cuda.is_initialized():
             self.figures.holding.reserved = int(torch.cuda.max_memory_reserved())
+            self.figures.holding.allocated = int(torch.cuda.max_memory_allocated())
         self.figures.holding.stepped()
 
     def _stepping(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ def line(plain: int, saved: int) -> str:
     ]
     for held, rank in enumerate(figures, 40):
         rank.holding.weigh(Saved("encoder.3", held, 90))
-        rank.holding.reserved = 1000
+        rank.holding.reserved, rank.holding.allocated = 1000, 900
     configured = config.RuntimeConfig(mode="ErrorBounded", attempt=3)
     return (
         "Traceback of the script's own\n"
@@ -83,7 +83,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     assert (found["overheadPercent"], "in turn" in found["overheadDenominator"]) == ("17.2", True)
     assert (found["peakBytes"], found["plainPeakBytes"], found["peakTensor"]) == (41, 90, "encoder.3, saved")
     assert found["peakStep"] == 1
-    assert (found["reservedBytes"], found["rawBytes"]) == (1000, {"Small": 28})
+    assert (found["reservedBytes"], found["allocatedBytes"], found["rawBytes"]) == (1000, 900, {"Small": 28})
     assert set(found) <= set(schema("trainingjobs", "status", "compression")["properties"])
 
 

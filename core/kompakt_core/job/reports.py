@@ -30,12 +30,15 @@ PAGE_MARK: Final = "# kompakt "  # begins the line of a page of metrics that has
 # What grows all the time and, by itself, is not worth a write of the status.
 GROWING: Final = frozenset(
     {"plainBytes", "savedBytes", "steps", "ratio", "raw", "rawBytes", "offloadedBytes", "offloadReasons"}
-    | {"peakBytes", "plainPeakBytes", "peakStep", "peakTensor", "reservedBytes"}
+    | {"peakBytes", "plainPeakBytes", "peakStep", "peakTensor", "reservedBytes", "allocatedBytes"}
 )
 UNREADABLE: Final = "Unreadable"  # in place of what is no word
 NOTEWORTHY: Final = 0.01  # by what share of itself a ratio or a peak changes before that is news
 # Field of the summary's `peak` -> field of the status.
-PEAK: Final = {"bytes": "peakBytes", "plainBytes": "plainPeakBytes", "step": "peakStep", "reservedBytes": "reservedBytes"}
+PEAK: Final = {
+    "bytes": "peakBytes", "plainBytes": "plainPeakBytes", "step": "peakStep", "reservedBytes": "reservedBytes",
+    "allocatedBytes": "allocatedBytes",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

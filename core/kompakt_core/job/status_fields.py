@@ -152,6 +152,10 @@ class CompressionStatus(Declared, frozen=True):
         int,
         about("The most that PyTorch had taken from the GPU of the rank of peakBytes.", unit="bytes", low=0, example=21000000000),
     ] = ABSENT
+    allocated_bytes: Annotated[
+        int,
+        about("The most of reservedBytes that tensors had at a time.", unit="bytes", low=0, example=20000000000),
+    ] = ABSENT
     overhead_percent: Annotated[
         str, about("Time that compression adds to a step, in the slowest worker.", unit="percent", example="17.2")
     ] = ABSENT

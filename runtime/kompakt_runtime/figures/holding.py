@@ -75,7 +75,8 @@ class Holding:
     """
 
     def __init__(self) -> None:
-        self.reserved = 0  # the most that torch's allocator has taken from this process's GPUs
+        self.reserved = 0  # the most that torch's allocator has taken from this process's GPU
+        self.allocated = 0  # the most of it that tensors had at a time
         self.begin()
 
     def begin(self) -> None:
@@ -181,6 +182,7 @@ class Holding:
             "lastPlainBytes": last.plain,
             "lastTensor": last.tensor[:MOST_WORDS],
             "reservedBytes": self.reserved,
+            "allocatedBytes": self.allocated,
         }
 
     @property

@@ -34,6 +34,7 @@ PEAKS: Final = {
     "lastBytes": ("kompakt_activation_step_peak_bytes", "The same in the last step."),
     "plainBytes": ("kompakt_activation_plain_peak_bytes", "The most that plain autograd would have held at a time."),
     "reservedBytes": ("kompakt_reserved_bytes", "The most that PyTorch had taken from the GPU."),
+    "allocatedBytes": ("kompakt_allocated_bytes", "The most of it that tensors had at a time."),
 }
 PASSED: Final = ("kompakt_activation_raw_bytes_total", "Bytes that were kept as they are, by reason.")
 

@@ -5,9 +5,12 @@ No torch here: `kompakt run` shows files of processes.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from kompakt_runtime.report.gradient_errors import GradientComparison
+
+# Of what torch reserved, the share that no tensor had when most was allocated, from which on something can be done about it.
+MUCH_IDLE: Final = 0.1
 
 
 class LayerFigures(Protocol):
@@ -29,7 +32,7 @@ class LayerFigures(Protocol):
 class PeakReport:
     """The most bytes that the runtime held for backward passes at a time, and what plain autograd would have held at most; of the
     rank that held most. step: in which that was; tensor, tensor_bytes: what set it; last_: of the last step; reserved: the most
-    that torch had taken from the GPU, 0 without one.
+    that torch had taken from the GPU, 0 without one; allocated: the most of it that tensors had at a time.
     """
 
     held: int
@@ -40,13 +43,14 @@ class PeakReport:
     last_held: int
     last_plain: int
     reserved: int
+    allocated: int
 
     @staticmethod
     def of(said: Mapping[str, Any]) -> "PeakReport | None":
         if not said:
             return None
-        names = ("bytes", "plainBytes", "step", "tensor", "tensorBytes", "lastBytes", "lastPlainBytes", "reservedBytes")
-        return PeakReport(*(said[name] for name in names))
+        names = ("bytes", "plainBytes", "step", "tensor", "tensorBytes", "lastBytes", "lastPlainBytes")
+        return PeakReport(*(said[name] for name in (*names, "reservedBytes", "allocatedBytes")))
 
     @property
     def ratio(self) -> float:
@@ -60,8 +64,13 @@ class PeakReport:
         return [
             f"most was held in step {self.step}, set by {self.tensor} ({megabytes(self.tensor_bytes)} MB); "
             f"the last step held at most {megabytes(self.last_held)} MB instead of {megabytes(self.last_plain)} MB",
-            *([f"torch reserved at most {megabytes(self.reserved)} MB of the GPU"] if self.reserved else []),
+            *([self._of_the_gpu()] if self.reserved else []),
         ]
+
+    def _of_the_gpu(self) -> str:
+        words = f"torch reserved at most {megabytes(self.reserved)} MB of the GPU; tensors had {megabytes(self.allocated)} MB of it"
+        idle = 1 - self.allocated / self.reserved
+        return f"{words}. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may make the rest smaller" if idle > MUCH_IDLE else words
 
 
 def first_line(

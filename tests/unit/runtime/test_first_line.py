@@ -113,10 +113,15 @@ def test_a_run_that_held_nothing_or_saves_nothing_says_so():
 def test_of_several_ranks_the_one_that_held_most_counts_in_report_and_summary():
     rows = [export.report(trained(held=held, layer=layer)) for held, layer in ((5_000_000, "a"), (7_000_000, "b"))]
     rows[0]["peak"]["reservedBytes"], rows[1]["peak"]["reservedBytes"] = 9, 2_000_000_000
+    rows[1]["peak"]["allocatedBytes"] = 1_850_000_000
     report = Report.of_rows(CONFIG, [*rows, export.report(Figures())])
     assert report.peak is not None
     assert (report.peak.held, report.peak.tensor, report.peak.tensor_bytes) == (7_000_000, "b, saved", 180_000_000)
-    assert "torch reserved at most 2000.0 MB of the GPU" in report.notes()
+    said = "torch reserved at most 2000.0 MB of the GPU; tensors had 1850.0 MB of it"
+    assert said in report.notes()
+    rows[1]["peak"]["allocatedBytes"] = 1_500_000_000
+    (note,) = [note for note in Report.of_rows(CONFIG, rows).notes() if note.startswith("torch reserved")]
+    assert note.endswith("1500.0 MB of it. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may make the rest smaller")
     summary = export.merged(CONFIG, rows)
     assert (summary["peak"]["bytes"], summary["peak"]["plainBytes"]) == (7_000_000, 180_000_000)
 
