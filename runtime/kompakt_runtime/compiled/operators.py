@@ -27,7 +27,7 @@ class Kept(Protocol):
 class Keeper(Protocol):
     """A session, as far as compiled code meets it. Never raises."""
 
-    def keep(self, x: Any, weights: Sequence[Any], how: str, beside: int) -> Kept: ...
+    def keep(self, x: Any, views: Sequence[Any], how: str, beside: int) -> Kept: ...
 
 
 class _Whole:
@@ -51,9 +51,9 @@ class Tickets:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def give(self, x: Any, weights: Sequence[Any], how: str, beside: int) -> Any:
+    def give(self, x: Any, views: Sequence[Any], how: str, beside: int) -> Any:
         """The ticket for what is kept of `x`."""
-        kept = _Whole(x) if self.keeper is None else self.keeper.keep(x, weights, how, beside)
+        kept = _Whole(x) if self.keeper is None else self.keeper.keep(x, views, how, beside)
         with self._lock:
             self.given += 1
             number = self.given
@@ -69,16 +69,16 @@ class Tickets:
 TICKETS = Tickets()
 
 
-@torch.library.custom_op("kompakt::pack", mutates_args=())  # type: ignore[untyped-decorator]
-def pack(x: Tensor, weights: Sequence[Tensor], how: str, beside: int) -> Tensor:
-    """A ticket for `x`. weights: the parameters whose gradients are made of it; how: as weight_gradients.to_text; beside: bytes
+@torch.library.custom_op("kompakt::pack", mutates_args=(), tags=(torch.Tag.flexible_layout,))  # type: ignore[untyped-decorator]
+def pack(x: Tensor, views: Sequence[Tensor], how: str, beside: int) -> Tensor:
+    """A ticket for `x`. views: of the parameters whose gradients are made of it; how: as weight_gradients.to_text; beside: bytes
     that the same graph keeps as they are, said with its first value; LATER with others.
     """
-    return TICKETS.give(x, weights, how, beside)
+    return TICKETS.give(x, views, how, beside)
 
 
 @pack.register_fake  # type: ignore[untyped-decorator]
-def _(x: Tensor, weights: Sequence[Tensor], how: str, beside: int) -> Tensor:
+def _(x: Tensor, views: Sequence[Tensor], how: str, beside: int) -> Tensor:
     return torch.empty((), dtype=torch.int64, device="cpu")
 
 

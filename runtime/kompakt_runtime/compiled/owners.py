@@ -1,4 +1,6 @@
-"""Which model a parameter is of, where no module's call is seen: compiled functions and `model.compile()` call no hooks."""
+"""Which parameter compiled code uses, and of which model: it hands over a view of the parameter's memory, and no call of a module
+need be seen, since compiled functions and `model.compile()` call no hooks.
+"""
 
 import gc
 from typing import Any
@@ -6,34 +8,61 @@ from weakref import ReferenceType, ref
 
 import torch
 
+from kompakt_runtime.compat.tensors import storage_key
+
+Tensor = Any
+Place = tuple[int, int]
+
 
 class Owners:
-    """Models that were found. Looking for one goes through all objects of the process: once for each model."""
+    """Models that were found, and their parameters by place in memory. Looking for a model goes through all objects of the
+    process: once for each.
+    """
 
     def __init__(self) -> None:
-        self._found: list[ReferenceType[Any]] = []
-        self._strange: set[int] = set()  # parameters of no module
+        self._models: list[ReferenceType[Any]] = []
+        self._parameters: dict[Place, ReferenceType[Any]] = {}
+        self._strange: set[Place] = set()  # where no module has a parameter
 
-    def of(self, parameter: Any) -> Any:
-        """The outermost module that has it; None where none does."""
-        if id(parameter) in self._strange:
+    def parameter(self, view: Tensor, model: Any) -> Any:
+        """The model's parameter of which this is a view; None without one."""
+        place = place_of(view)
+        known = self._parameters.get(place, _gone)()
+        if known is None or place_of(known) != place:  # its memory may be another's now
+            known = next((one for one in model.parameters() if place_of(one) == place), None) if model is not None else None
+            if known is not None:
+                self._parameters[place] = ref(known)
+        return known
+
+    def model(self, view: Tensor) -> Any:
+        """The outermost module that has the parameter; None where none does."""
+        place = place_of(view)
+        if place in self._strange:
             return None
-        known = [root for one in self._found if (root := one()) is not None]
-        root = next((root for root in known if _has(root, parameter)), None)
-        if root is None:
-            root = next((root for root in roots() if _has(root, parameter)), None)
-            self._found = [ref(one) for one in (*known, root) if one is not None]
-        if root is None:
-            self._strange.add(id(parameter))
-        return root
+        known = [model for one in self._models if (model := one()) is not None]
+        found = next((model for model in known if _has(model, place)), None)
+        if found is None:
+            found = next((model for model in outermost() if _has(model, place)), None)
+            self._models = [ref(one) for one in (*known, found) if one is not None]
+        if found is None:
+            self._strange.add(place)
+        return found
 
 
-def roots() -> list[Any]:
+def outermost() -> list[Any]:
     """Modules that are in no other one."""
     modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
     inner = {id(child) for module in modules for child in module.__dict__.get("_modules", {}).values()}
     return [module for module in modules if id(module) not in inner and "_parameters" in module.__dict__]
 
 
-def _has(root: Any, parameter: Any) -> bool:
-    return any(own is parameter for own in root.parameters())
+def place_of(t: Tensor) -> Place:
+    return storage_key(t), int(t.storage_offset())
+
+
+def _has(model: Any, place: Place) -> bool:
+    return any(place_of(one) == place for one in model.parameters())
+
+
+def _gone() -> None:
+    """A reference to nothing."""

@@ -88,15 +88,17 @@ class Regions:
         from kompakt_runtime.compiled.operators import TICKETS
         from kompakt_runtime.compiled.values import CompiledValues
 
-        TICKETS.keeper = CompiledValues(self._config, self._figures, self._sites, self._account, self._target, self._running)
+        TICKETS.keeper = CompiledValues(
+            self._config, self._figures, self._sites, self._account, self._target, self._running, self._owners.parameter
+        )
         return TICKETS
 
-    def _running(self, parameter: Any, begins: bool) -> Running:
+    def _running(self, view: Any, begins: bool) -> Running:
         calls = self._threads.calls
         if calls:
             hooked = self._threads.entered and not any(call.suspended for call in calls)
             return Running(calls[-1].module, calls[0].module, self._off(), hooked)
-        root = self._owners.of(parameter)
+        root = self._owners.model(view)
         if begins and root is not None:
             self._sites.name_all(root)
             self._figures.forwards += 1

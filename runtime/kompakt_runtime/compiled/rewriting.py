@@ -151,13 +151,22 @@ def _ticket(graph: Any, value: SavedValue, read: list[WeightGradient], beside: i
     """As soon as the value is made: whatever reads it in the forward graph may be the last then."""
     inputs = {node.name: node for node in graph.nodes if node.op == "placeholder"}
     output = next(node for node in graph.nodes if node.op == "output")
-    arguments = (value.source, [inputs[one.parameter] for one in read], to_text([one.read for one in read]), beside)
+    how = to_text([one.read for one in read])
     with graph.inserting_after(value.source):
-        ticket = graph.call_function(operators.PACK, arguments)
+        ticket = graph.call_function(operators.PACK, (value.source, [], how, beside))
+    with graph.inserting_before(ticket):
+        ticket.update_arg(1, [_view_of(graph, inputs[one.parameter]) for one in read])
     with value.made.meta["val"].fake_mode:
         ticket.meta["val"] = torch.empty((), dtype=torch.int64)
     output.args = ([ticket if one is value.made else one for one in output.args[0]], *output.args[1:])
     return ticket
+
+
+def _view_of(graph: Any, parameter: Node) -> Node:
+    """Of its first element. A parameter itself the compiler may hand over in another layout, as a copy; what is read by stride not."""
+    view = graph.call_function(torch.ops.aten.as_strided.default, (parameter, [1], [1]))
+    view.meta["val"] = parameter.meta["val"].as_strided([1], [1])
+    return view
 
 
 def _served(sign: SignRead, source: Node, groups: list[list[WeightGradient]], places: dict[Node, int]) -> Any:

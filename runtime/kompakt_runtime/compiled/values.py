@@ -73,18 +73,21 @@ class CompiledValues:
         account: Account,
         target: Callable[[], float],
         running: Callable[[Any, bool], Running],
+        parameter: Callable[[Any, Any], Any],
     ) -> None:
-        """running: where code runs that uses a parameter, and whether this is its first value."""
+        """running: where code runs that uses what a view is of, told whether this is the first value; parameter: what a view is of,
+        in the outermost module.
+        """
         self._minimum, self._verify = config.min_tensor_bytes, config.verify
         self._figures, self._sites, self._account = figures, sites, account
-        self._target, self._running = target, running
+        self._target, self._running, self._parameter = target, running, parameter
 
-    def keep(self, x: Tensor, weights: Sequence[Tensor], how: str, beside: int) -> KeptValue:
+    def keep(self, x: Tensor, views: Sequence[Tensor], how: str, beside: int) -> KeptValue:
         """What fails stays as it is, and is counted."""
         kept = KeptValue(self, x, of_text(how), None if beside == LATER else beside)
         try:
             with torch.no_grad():
-                self._keep(kept, x.detach(), weights)
+                self._keep(kept, x.detach(), views)
         except Exception as error:
             self._figures.count_raw(f"PackFailed{type(error).__name__}")
             kept.watching = []
@@ -92,15 +95,16 @@ class CompiledValues:
         self._figures.holding.weigh(kept, working_bytes(x, kept.nbytes, PACKING) if kept.bounded else 0)
         return kept
 
-    def _keep(self, kept: KeptValue, x: Tensor, weights: Sequence[Tensor]) -> None:
-        here = self._running(weights[0], kept.beside is not None)
+    def _keep(self, kept: KeptValue, x: Tensor, views: Sequence[Tensor]) -> None:
+        here = self._running(views[0], kept.beside is not None)
         if here.plain:
             kept.counted = True
             return kept.stay(x, SWITCHED_OFF)
         kept.beside = None if here.hooked else kept.beside
-        found = (self._sites.of_parameter(weight, here.module, here.outermost) for weight in weights if here.module is not None)
+        weights = [weight for view in views if (weight := self._parameter(view, here.outermost)) is not None]
+        found = (self._sites.of_parameter(weight, here.module, here.outermost) for weight in weights)
         sites = [site for site in found if site is not None]
-        if len(sites) < len(weights):
+        if len(sites) < len(views):
             return kept.stay(x, NO_SITE)
         kept.layer, mode = sites[0].name, strictest(*(site.mode for site in sites))
         pairs = enumerate(zip(sites, weights, strict=True))

@@ -68,9 +68,13 @@ class PeakReport:
         ]
 
     def _of_the_gpu(self) -> str:
-        words = f"torch reserved at most {megabytes(self.reserved)} MB of the GPU; tensors had {megabytes(self.allocated)} MB of it"
+        words = (
+            f"torch reserved at most {megabytes(self.reserved)} MB of the GPU; tensors had {megabytes(self.allocated)} MB of it"
+        )
         idle = 1 - self.allocated / self.reserved
-        return f"{words}. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may make the rest smaller" if idle > MUCH_IDLE else words
+        return (
+            f"{words}. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may make the rest smaller" if idle > MUCH_IDLE else words
+        )
 
 
 def first_line(

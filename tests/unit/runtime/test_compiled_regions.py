@@ -192,9 +192,9 @@ def test_with_the_session_the_compilers_settings_end(running):
     assert inductor.custom_partitioner_fn is None
 
 
-LLAMA = """
+SCRIPT = """
 import json, sys, torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from torch import nn
 from kompakt_runtime.compiled import partitioner
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
@@ -205,17 +205,32 @@ def noted(*arguments):
     return divided(*arguments)
 from kompakt_runtime.compiled import custom
 custom.divided = noted
-config = LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=2,
-                     num_key_value_heads=1, max_position_embeddings=32, use_cache=False)
+
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+    return LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=96, num_hidden_layers=1, use_cache=False,
+                                        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=32))
+
+def llama_loss(model, drawn):
+    ids = torch.randint(0, 64, (2, 32), generator=drawn)
+    return model(input_ids=ids, labels=ids).loss
+
+def convolutions():
+    layers = nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 8, 1)
+    return nn.Sequential(*layers)
+
+def convolutions_loss(model, drawn):
+    return model(torch.randn(8, 3, 16, 16, generator=drawn)).square().mean()
+
+make, loss_of = globals()[sys.argv[1]], globals()[sys.argv[1] + "_loss"]
 
 def trained(compile):
     torch.manual_seed(0)
-    model = LlamaForCausalLM(config)
+    model = make()
     code, optimizer = compile(model), torch.optim.AdamW(model.parameters(), lr=1e-4)
     for step in range(4):
-        ids = torch.randint(0, 64, (2, 32), generator=torch.Generator().manual_seed(step))
         optimizer.zero_grad()
-        code(input_ids=ids, labels=ids).loss.backward()
+        loss_of(code, torch.Generator().manual_seed(step)).backward()
         optimizer.step()
     return {name: weight.grad for name, weight in model.named_parameters()}
 
@@ -237,7 +252,7 @@ print(json.dumps({
 
 def test_a_second_process_takes_graphs_from_the_compilers_cache_and_packs_alike(tmp_path):
     pytest.importorskip("transformers")
-    first, second = (llama(tmp_path) for _ in range(2))
+    first, second = (by_inductor("llama", tmp_path) for _ in range(2))
     assert first["divided"] == 1
     assert (second["divided"], second["hits"] > 0) == (0, True)
     for found in (first, second):
@@ -249,13 +264,22 @@ def test_a_second_process_takes_graphs_from_the_compilers_cache_and_packs_alike(
     assert first["compressed"] == second["compressed"] == 4 * 4
 
 
-def llama(folder: Path) -> dict:
+def test_weights_that_the_compiler_lays_out_anew_are_known(tmp_path):
+    """It hands convolutions copies of their weights, channels last."""
+    found = by_inductor("convolutions", tmp_path)
+    assert (found["layers"], found["compressed"], found["raw"]) == (["2", "4"], 2 * 4, {})
+    assert 0 < found["off"] < 0.05
+
+
+def by_inductor(model: str, folder: Path) -> dict:
     """What the script says of itself, with the code generator of torch behind it."""
     environ = {
         "PATH": "/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder), "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT / "runtime"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),
     }  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", LLAMA], env=environ, capture_output=True, text=True, timeout=550, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, model], env=environ, capture_output=True, text=True, timeout=550, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
