@@ -17,17 +17,17 @@ from torch import Tensor
 LATER: Final = -1
 
 
-class Kept(Protocol):
+class HandedOver(Protocol):
     """What is kept of one value."""
 
     def read(self, deltas: Sequence[Any], first: int) -> Any:
         """The value. deltas: gradients at the outputs of those that read this copy; first: the number of the first of these."""
 
 
-class Keeper(Protocol):
+class ValueKeeper(Protocol):
     """A session, as far as compiled code meets it. Never raises."""
 
-    def keep(self, x: Any, views: Sequence[Any], how: str, beside: int) -> Kept: ...
+    def keep(self, x: Any, views: Sequence[Any], how: str, beside: int) -> HandedOver: ...
 
 
 class _Whole:
@@ -44,9 +44,9 @@ class Tickets:
     """What is kept now, by number. keeper: of the session that runs, None where none does."""
 
     def __init__(self) -> None:
-        self.keeper: Keeper | None = None
+        self.keeper: ValueKeeper | None = None
         self.given = 0  # so far
-        self._kept, self._lock = dict[int, Kept](), threading.Lock()
+        self._kept, self._lock = dict[int, HandedOver](), threading.Lock()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -62,7 +62,7 @@ class Tickets:
         finalize(ticket, self._kept.pop, number, None).atexit = False
         return ticket
 
-    def kept(self, ticket: Any) -> Kept:
+    def kept(self, ticket: Any) -> HandedOver:
         return self._kept[int(ticket)]
 
 
@@ -85,7 +85,7 @@ def _(x: Tensor, views: Sequence[Tensor], how: str, beside: int) -> Tensor:
 @torch.library.custom_op("kompakt::unpack", mutates_args=())  # type: ignore[untyped-decorator]
 def unpack(ticket: Tensor, deltas: Sequence[Tensor], first: int, rows: int, tail: Sequence[int], order: Sequence[int]) -> Tensor:
     """What the ticket is for: as many rows as the first of `deltas` has in its dimension `rows`, each of the sizes `tail`, with
-    dimensions in this order in memory, outermost first. So no size of a batch is in a graph. deltas, first: as of Kept.read.
+    dimensions in this order in memory, outermost first. So no batch size is in a graph. deltas, first: as of HandedOver.read.
     """
     like = empty(deltas[0], rows, tail, order)
     found = TICKETS.kept(ticket).read(deltas, first)

@@ -21,17 +21,17 @@ class Owners:
 
     def __init__(self) -> None:
         self._models: list[ReferenceType[Any]] = []
-        self._parameters: dict[Place, ReferenceType[Any]] = {}
+        self._by_place: dict[Place, ReferenceType[Any]] = {}
         self._strange: set[Place] = set()  # where no module has a parameter
 
     def parameter(self, view: Tensor, model: Any) -> Any:
         """The model's parameter of which this is a view; None without one."""
         place = place_of(view)
-        known = self._parameters.get(place, _gone)()
+        known = self._by_place.get(place, _gone)()
         if known is None or place_of(known) != place:  # its memory may be another's now
             known = next((one for one in model.parameters() if place_of(one) == place), None) if model is not None else None
             if known is not None:
-                self._parameters[place] = ref(known)
+                self._by_place[place] = ref(known)
         return known
 
     def model(self, view: Tensor) -> Any:

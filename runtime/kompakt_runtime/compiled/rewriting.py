@@ -163,7 +163,7 @@ def _ticket(graph: Any, value: SavedValue, read: list[WeightGradient], beside: i
 
 
 def _view_of(graph: Any, parameter: Node) -> Node:
-    """Of its first element. A parameter itself the compiler may hand over in another layout, as a copy; what is read by stride not."""
+    """Of its first element. The compiler may hand over a parameter itself as a copy in another layout, a view by stride never."""
     view = graph.call_function(torch.ops.aten.as_strided.default, (parameter, [1], [1]))
     view.meta["val"] = parameter.meta["val"].as_strided([1], [1])
     return view

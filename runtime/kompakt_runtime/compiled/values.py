@@ -63,7 +63,7 @@ class KeptValue:
 
 
 class CompiledValues:
-    """A session's keeper (operators.Keeper)."""
+    """A session's keeper (operators.ValueKeeper)."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class CompiledValues:
         running: Callable[[Any, bool], Running],
         parameter: Callable[[Any, Any], Any],
     ) -> None:
-        """running: where code runs that uses what a view is of, told whether this is the first value; parameter: what a view is of,
-        in the outermost module.
+        """running: where code runs that uses what a view is of, told whether this is its first value; parameter: what a view is
+        of, in the outermost module.
         """
         self._minimum, self._verify = config.min_tensor_bytes, config.verify
         self._figures, self._sites, self._account = figures, sites, account
