@@ -1,5 +1,6 @@
 """Puts the operators into both graphs of a compiled region, in place of values that only gradients of parameters are made of."""
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,18 +46,20 @@ class SavedValue:
 
 
 def rewrite(forward: Any, backward: Any, results: int, minimum: int) -> int:
-    """Rewrites both graph modules. results: how many outputs of the forward graph are the user's; minimum: bytes of the smallest
-    value worth packing. Returns how many values are packed.
+    """Rewrites both graph modules, or, where that fails, none. results: how many outputs of the forward graph are the user's;
+    minimum: bytes of the smallest value worth packing. Returns how many values are packed.
     """
-    saved = outputs(forward.graph)[results:]
-    found = packable(forward.graph, backward.graph, results, minimum)
-    beside = _beside([one for one in saved if one not in {value.made for value in found}])
+    graphs = copy.deepcopy(forward.graph), copy.deepcopy(backward.graph)
+    found = packable(*graphs, results, minimum)
+    packed = {value.made for value in found}
+    beside = _beside([one for one in outputs(graphs[0])[results:] if one not in packed])
     for value in found:
-        _replace(forward.graph, backward.graph, value, beside)
+        _replace(*graphs, value, beside)
         beside = operators.LATER
-    for module in (forward, backward) if found else ():
-        module.graph.lint()
-        module.recompile()
+    for graph in graphs:
+        graph.lint()
+    if found:
+        forward.graph, backward.graph = graphs
     return len(found)
 
 
@@ -66,7 +69,8 @@ def packable(forward: Any, backward: Any, results: int, minimum: int) -> list[Sa
     theirs, saved = {base_of(one) for one in every[:results] if hasattr(one, "op")}, every[results:]
     by_name = {node.name: node for node in backward.nodes if node.op == "placeholder"}
     inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
-    gradients, places, found = gradients_of(backward), {node: place for place, node in enumerate(backward.nodes)}, {}
+    gradients, found = gradients_of(backward, inputs), {}
+    places = {node: place for place, node in enumerate(backward.nodes)}
     for made in saved:
         taken, base, source = by_name.get(made.name), base_of(made), _straight(made)
         if taken is None or base.op == "placeholder" or base in theirs or not _suits(source, minimum):
@@ -139,11 +143,11 @@ def _replace(forward: Any, backward: Any, value: SavedValue, beside: int) -> Non
     taken.meta["val"] = ticket.meta["val"]
     first = 0
     for group in value.read:
-        copy = _serve(backward, value, taken, group, first)
+        unpacked = _serve(backward, value, taken, group, first)
         first += len(group)
         for one, by in signs:
             if by is group:
-                _view(backward, one, copy, _shape(value.source))
+                _view(backward, one, unpacked, _shape(value.source))
     _erase(backward, value.taken)
 
 
@@ -197,27 +201,28 @@ def _serve(backward: Any, value: SavedValue, taken: Node, group: list[WeightGrad
     """One copy for these readers, when the gradients at all their outputs are there."""
     last = group[-1].node
     with backward.inserting_before(last):
-        copy = backward.call_function(
+        unpacked = backward.call_function(
             operators.UNPACK, (taken, [one.delta for one in group], first, *(_layout(value.source, group[0]) or ()))
         )
-        copy.meta["val"] = operators.empty(group[0].delta.meta["val"], *copy.args[3:])
+        unpacked.meta["val"] = operators.empty(group[0].delta.meta["val"], *unpacked.args[3:])
         for one in group:
-            one.node.replace_input_with(one.operand, _turn(backward, copy) if one.transposed else copy)
-    later = {node for one in group[:-1] for node in onward(one.node)}
+            one.node.replace_input_with(one.operand, _turn(backward, unpacked) if one.transposed else unpacked)
+    places = {node: place for place, node in enumerate(backward.nodes)}
+    later = {node for one in group[:-1] for node in onward(one.node) if places[node] < places[last]}
     point = last
-    for node in [node for node in backward.nodes if node in later]:
+    for node in sorted(later, key=lambda node: places[node]):
         point.append(node)
         point = node
-    return copy
+    return unpacked
 
 
-def _view(graph: Any, sign: SignRead, copy: Node, shape: list[int]) -> None:
+def _view(graph: Any, sign: SignRead, unpacked: Node, shape: list[int]) -> None:
     """A product's copy is a matrix."""
-    if copy.meta["val"].dim() == len(shape):
-        return sign.node.replace_input_with(sign.operand, copy)  # type: ignore[no-any-return]
+    if unpacked.meta["val"].dim() == len(shape):
+        return sign.node.replace_input_with(sign.operand, unpacked)  # type: ignore[no-any-return]
     with graph.inserting_before(sign.node):
-        view = graph.call_function(torch.ops.aten.view.default, (copy, shape))
-    view.meta["val"] = copy.meta["val"].view(shape)
+        view = graph.call_function(torch.ops.aten.view.default, (unpacked, shape))
+    view.meta["val"] = unpacked.meta["val"].view(shape)
     return sign.node.replace_input_with(sign.operand, view)  # type: ignore[no-any-return]
 
 

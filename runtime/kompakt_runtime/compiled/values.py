@@ -87,7 +87,7 @@ class CompiledValues:
         kept = KeptValue(self, x, of_text(how), None if beside == LATER else beside)
         try:
             with torch.no_grad():
-                self._keep(kept, x.detach(), views)
+                self._keep(kept, _dense(x.detach()), views)
         except Exception as error:
             self._figures.count_raw(f"PackFailed{type(error).__name__}")
             kept.watching = []
@@ -195,6 +195,12 @@ class CompiledValues:
         row.saved += kept.held_bytes
         row.outliers += kept.packed.outliers
         return None
+
+
+def _dense(x: Tensor) -> Tensor:
+    """As it is, where it fills its memory; the compiler may hand over a part of a larger tensor."""
+    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return x if last or x.is_contiguous() else x.contiguous()
 
 
 def _flat(x: Tensor) -> Tensor:

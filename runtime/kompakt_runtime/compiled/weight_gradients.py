@@ -90,12 +90,13 @@ def of_text(text: str) -> tuple[ReadAs, ...]:
     )
 
 
-def gradients_of(backward: Graph) -> dict[Node, set[str]]:
-    """The inputs of the forward graph that each output of the backward graph is the gradient of."""
+def gradients_of(backward: Graph, inputs: Mapping[str, Node]) -> dict[Node, set[str]]:
+    """The inputs of the forward graph, by name, that each output of the backward graph is the gradient of."""
     found: dict[Node, set[str]] = {}
     for place, node in enumerate(outputs(backward)):
-        if hasattr(node, "op"):
-            found.setdefault(node, set()).add(f"primals_{place + 1}")
+        given = inputs.get(f"primals_{place + 1}")
+        if given is not None and hasattr(node, "op") and given.meta["val"].shape == node.meta["val"].shape:
+            found.setdefault(node, set()).add(given.name)
     return found
 
 
@@ -227,7 +228,7 @@ def _parameter(result: Node, gradients: Mapping[Node, set[str]]) -> tuple[str, i
     names: set[str] = set()
     turns: int | None = 0
     for node in onward(result):
-        if node is not result and name_of(node) not in ONWARD:
+        if node is not result and (name_of(node) not in ONWARD or "alpha" in node.kwargs):
             return None
         if node is not result and name_of(node) in TURNS:
             turns = None if turns is None else turns + 1

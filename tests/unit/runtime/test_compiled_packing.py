@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from kompakt_runtime.compiled import operators, rewriting
 from kompakt_runtime.compiled.operators import TICKETS
-from tests.support.runtime.compiling import compiled
+from kompakt_runtime.compiled.weight_gradients import LEFT, ReadAs, to_text
+from kompakt_runtime.scope.calls import Call
+from tests.support.runtime.compiling import compiled, dividing
 
 transformers = pytest.importorskip("transformers")
 
@@ -177,3 +180,48 @@ def test_batches_of_other_sizes_are_packed_too(running):
     assert counters["stats"]["unique_graphs"] == 2
     assert session.figures.compressed == 3 * len(sizes), "each step packs three values"
     assert session.figures.violations == 0
+
+
+class Tied(nn.Module):
+    """Two layers read one value, close to each other; the first one's weight is used elsewhere too, so its gradient is a sum that
+    is made at the end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tied, self.other, self.last = nn.Linear(16, 16, bias=False), nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        h = self.tied(x.sin())
+        return self.last(self.other(h) + self.tied(h).tanh())
+
+
+def test_a_gradient_that_is_summed_later_stays_behind_its_parts(running):
+    plain, session = trained(Tied()), running()
+    assert 0 < max(off(trained(compiled(Tied())), plain).values()) < 0.05
+    assert session.figures.compressed > 0
+    assert not [reason for reason in session.figures.raw if "Failed" in reason]
+
+
+def test_a_part_of_a_larger_tensor_is_packed_as_it_is(running):
+    """What the compiler hands over need not fill its memory."""
+    session = running(verify=True)
+    layer, wide = nn.Linear(16, 4), torch.randn(32, 48)
+    how = to_text([ReadAs(LEFT, 0)])
+    session._forwards._regions.enter(Call(layer, "ErrorBounded", outermost=layer))
+    ticket = operators.PACK(wide[:, 8:24], [layer.weight.detach().as_strided((1,), (1,))], how, 0)
+    found = operators.UNPACK(ticket, [torch.randn(32, 4)], 0, 0, [16], [0, 1])
+    assert 0 < (found - wide[:, 8:24]).abs().max() < 0.2
+    assert session.figures.violations == 0 < session.figures.checked
+    assert not session.figures.raw
+
+
+def test_a_graph_that_cannot_be_rewritten_compiles_as_it_is(running, monkeypatch):
+    plain = trained(compiled(Chain()))
+    session, said = running(), []
+    monkeypatch.setattr(rewriting, "_erase", lambda *_: 1 / 0)
+    ours = trained(torch.compile(Chain(), backend=dividing(said.append)))
+    assert said == ["RewriteFailedZeroDivisionError"]
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+    assert not session.figures.compressed
