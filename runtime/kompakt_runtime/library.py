@@ -67,7 +67,9 @@ class Compression:
         self._session.remembered.load(state)
 
     def close(self) -> None:
-        """Lets go of optimizer steps too. Forward passes that ran inside may still be followed by their backward passes."""
+        """Lets go of hooks of modules, which do nothing outside of the context, and of optimizer steps. Forward passes that ran
+        inside may still be followed by their backward passes.
+        """
         self._session.stop()
 
 

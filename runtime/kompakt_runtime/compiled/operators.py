@@ -13,8 +13,12 @@ from weakref import finalize
 import torch
 from torch import Tensor
 
+from kompakt_runtime.compat.hooks import Pair, innermost
+
 # For `beside`: the graph has said it already, with an earlier value.
 LATER: Final = -1
+# What is handed over is not copied first into the layout that it has without the compiler.
+ANY_LAYOUT: Final = (torch.Tag.flexible_layout,)
 
 
 class HandedOver(Protocol):
@@ -28,6 +32,9 @@ class ValueKeeper(Protocol):
     """A session, as far as compiled code meets it. Never raises."""
 
     def keep(self, x: Any, views: Sequence[Any], how: str, beside: int) -> HandedOver: ...
+    def owns(self, pair: Pair) -> bool:
+        """Are these saved-tensor hooks the session's own?"""
+        ...
 
 
 class _Whole:
@@ -45,31 +52,70 @@ class Tickets:
 
     def __init__(self) -> None:
         self.keeper: ValueKeeper | None = None
-        self.given = 0  # so far
+        self.given = self._stepped = 0  # so far, and before the last optimizer step
         self._kept, self._lock = dict[int, HandedOver](), threading.Lock()
+        self._copied: dict[int, int] = {}  # readers still to come, of what does not end with its ticket
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def give(self, x: Any, views: Sequence[Any], how: str, beside: int) -> Any:
         """The ticket for what is kept of `x`."""
-        kept = _Whole(x) if self.keeper is None else self.keeper.keep(x, views, how, beside)
+        keeper = self.keeper  # another thread may end the session
+        kept = _Whole(x) if keeper is None else keeper.keep(x, views, how, beside)
+        copied = hooks_copy(keeper)
         with self._lock:
             self.given += 1
             number = self.given
             self._kept[number] = kept
+            if copied:
+                self._copied[number] = len(views)
         ticket = torch.tensor(number)
-        finalize(ticket, self._kept.pop, number, None).atexit = False
+        if not copied:
+            finalize(ticket, self._kept.pop, number, None).atexit = False
         return ticket
 
-    def kept(self, ticket: Any) -> HandedOver:
-        return self._kept[int(ticket)]
+    def read(self, ticket: Any, deltas: Sequence[Any], first: int) -> Any:
+        """What the ticket is for. Raises RuntimeError where it is gone."""
+        number = int(ticket)
+        kept = self._kept.get(number)
+        if kept is None:
+            raise RuntimeError(
+                "kompakt: a value of compiled code is gone: it ends with its ticket, which saved-tensor hooks copied, or when it "
+                "was read. Run this part of the model outside of these hooks, or uncompiled"
+            )
+        found = kept.read(deltas, first)
+        with self._lock:
+            if number in self._copied:
+                self._copied[number] -= len(deltas)
+                if self._copied[number] <= 0:
+                    self._drop(number)
+        return found
+
+    def stepped(self) -> None:
+        """An optimizer step is over. What was handed over before the one before it, and not read, is read no more."""
+        with self._lock:
+            for number in [number for number in self._copied if number <= self._stepped]:
+                self._drop(number)
+            self._stepped = self.given
+
+    def _drop(self, number: int) -> None:
+        del self._copied[number]
+        self._kept.pop(number, None)
+
+
+def hooks_copy(keeper: ValueKeeper | None) -> bool:
+    """May what autograd gives back be another tensor than the ticket? Checkpoints drop it and run the forward pass once more."""
+    pair = innermost()
+    if pair is None or (keeper is not None and keeper.owns(pair)):
+        return False
+    return getattr(pair[0], "__module__", "") != "torch.utils.checkpoint"
 
 
 TICKETS = Tickets()
 
 
-@torch.library.custom_op("kompakt::pack", mutates_args=(), tags=(torch.Tag.flexible_layout,))  # type: ignore[untyped-decorator]
+@torch.library.custom_op("kompakt::pack", mutates_args=(), tags=ANY_LAYOUT)  # type: ignore[untyped-decorator]
 def pack(x: Tensor, views: Sequence[Tensor], how: str, beside: int) -> Tensor:
     """A ticket for `x`. views: of the parameters whose gradients are made of it; how: as weight_gradients.to_text; beside: bytes
     that the same graph keeps as they are, said with its first value; LATER with others.
@@ -82,16 +128,16 @@ def _(x: Tensor, views: Sequence[Tensor], how: str, beside: int) -> Tensor:
     return torch.empty((), dtype=torch.int64, device="cpu")
 
 
-@torch.library.custom_op("kompakt::unpack", mutates_args=())  # type: ignore[untyped-decorator]
+@torch.library.custom_op("kompakt::unpack", mutates_args=(), tags=ANY_LAYOUT)  # type: ignore[untyped-decorator]
 def unpack(ticket: Tensor, deltas: Sequence[Tensor], first: int, rows: int, tail: Sequence[int], order: Sequence[int]) -> Tensor:
     """What the ticket is for: as many rows as the first of `deltas` has in its dimension `rows`, each of the sizes `tail`, with
     dimensions in this order in memory, outermost first. So no batch size is in a graph. deltas, first: as of HandedOver.read.
     """
     like = empty(deltas[0], rows, tail, order)
-    found = TICKETS.kept(ticket).read(deltas, first)
+    found = TICKETS.read(ticket, deltas, first)
     if found.dtype == like.dtype and found.numel() == like.numel() and order == sorted(order) and found.is_contiguous():
         return found.view(like.shape)
-    return like.copy_(found)
+    return like.copy_(found.reshape(like.shape))
 
 
 @unpack.register_fake  # type: ignore[untyped-decorator]

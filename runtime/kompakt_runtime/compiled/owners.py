@@ -3,7 +3,7 @@ need be seen, since compiled functions and `model.compile()` call no hooks.
 """
 
 import gc
-from typing import Any
+from typing import Any, Final
 from weakref import ReferenceType, ref
 
 import torch
@@ -12,15 +12,16 @@ from kompakt_runtime.compat.tensors import storage_key
 
 Tensor = Any
 Place = tuple[int, int]
+MANY: Final = 256
 
 
 class Owners:
-    """Models that were found, and their parameters by place in memory. Looking for a model goes through all objects of the
-    process: once for each.
+    """Models that were found, and their parameters, by place in memory. Looking for a model that is not known goes through all
+    objects of the process.
     """
 
     def __init__(self) -> None:
-        self._models: list[ReferenceType[Any]] = []
+        self._models: dict[Place, ReferenceType[Any]] = {}
         self._by_place: dict[Place, ReferenceType[Any]] = {}
         self._strange: set[Place] = set()  # where no module has a parameter
 
@@ -37,16 +38,22 @@ class Owners:
     def model(self, view: Tensor) -> Any:
         """The outermost module that has the parameter; None where none does."""
         place = place_of(view)
+        known = self._models.get(place, _gone)()
+        if known is not None and self.parameter(view, known) is not None:
+            return known
         if place in self._strange:
             return None
-        known = [model for one in self._models if (model := one()) is not None]
-        found = next((model for model in known if _has(model, place)), None)
-        if found is None:
-            found = next((model for model in outermost() if _has(model, place)), None)
-            self._models = [ref(one) for one in (*known, found) if one is not None]
-        if found is None:
+        found = next((model for model in (*self._living(), *outermost()) if _has(model, place)), None)
+        if found is not None:
+            self._models[place] = ref(found)
+        elif len(self._strange) < MANY:  # addresses are given away again
             self._strange.add(place)
+        else:
+            self._strange = {place}
         return found
+
+    def _living(self) -> list[Any]:
+        return list({id(model): model for one in self._models.values() if (model := one()) is not None}.values())
 
 
 def outermost() -> list[Any]:

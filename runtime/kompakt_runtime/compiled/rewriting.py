@@ -13,7 +13,9 @@ from kompakt_runtime.compiled import operators
 from kompakt_runtime.compiled.weight_gradients import (
     LEFT,
     PRODUCT,
+    THEMSELVES,
     TURNS,
+    VIEWS,
     SignRead,
     WeightGradient,
     base_of,
@@ -35,14 +37,15 @@ NEAR: Final = 100
 @dataclass(frozen=True, eq=False)
 class SavedValue:
     """made: what the forward graph hands over; source: what is packed, which is that, or the matrix that it is a turn of; taken:
-    the input of the backward graph; read, signs: by these, and by nothing else. Those that one copy serves are together.
+    the input of the backward graph; read, signs: by these, and by nothing else. Those that one copy serves are together; a reader
+    of signs stands with those whose copy it gets.
     """
 
     made: Node
     source: Node
     taken: Node
     read: list[list[WeightGradient]]
-    signs: list[SignRead]
+    signs: list[tuple[SignRead, list[WeightGradient]]]
 
 
 def rewrite(forward: Any, backward: Any, results: int, minimum: int) -> int:
@@ -78,8 +81,9 @@ def packable(forward: Any, backward: Any, results: int, minimum: int) -> list[Sa
         read, signs = readers(taken, gradients, turned=source is not made) or ([], [])
         groups = _near(read, places)
         known = all(one.parameter in inputs and _layout(source, one) is not None for one in read)
-        if read and known and all(_served(one, source, groups, places) is not None for one in signs):
-            found[made] = SavedValue(made, source, taken, groups, signs)
+        served = [(one, _served(one, source, groups, places)) for one in signs]
+        if read and known and all(group is not None for _, group in served):
+            found[made] = SavedValue(made, source, taken, groups, served)
     # One storage that two values are views of is freed when both are packed.
     whole = {base_of(made) for made in saved if made not in found}
     return [value for made, value in found.items() if base_of(made) not in whole]
@@ -136,8 +140,6 @@ def _beside(saved: Sequence[Node]) -> int:
 
 def _replace(forward: Any, backward: Any, value: SavedValue, beside: int) -> None:
     ticket = _ticket(forward, value, [one for group in value.read for one in group], beside)
-    places = {node: place for place, node in enumerate(backward.nodes)}
-    signs = [(one, _served(one, value.source, value.read, places)) for one in value.signs]
     with backward.inserting_before(value.taken):
         taken = backward.placeholder(f"{value.taken.name}_ticket")
     taken.meta["val"] = ticket.meta["val"]
@@ -145,7 +147,7 @@ def _replace(forward: Any, backward: Any, value: SavedValue, beside: int) -> Non
     for group in value.read:
         unpacked = _serve(backward, value, taken, group, first)
         first += len(group)
-        for one, by in signs:
+        for one, by in value.signs:
             if by is group:
                 _view(backward, one, unpacked, _shape(value.source))
     _erase(backward, value.taken)
@@ -206,7 +208,7 @@ def _serve(backward: Any, value: SavedValue, taken: Node, group: list[WeightGrad
         )
         unpacked.meta["val"] = operators.empty(group[0].delta.meta["val"], *unpacked.args[3:])
         for one in group:
-            one.node.replace_input_with(one.operand, _turn(backward, unpacked) if one.transposed else unpacked)
+            _give(one, _turn(backward, unpacked) if one.transposed else unpacked)
     places = {node: place for place, node in enumerate(backward.nodes)}
     later = {node for one in group[:-1] for node in onward(one.node) if places[node] < places[last]}
     point = last
@@ -219,11 +221,20 @@ def _serve(backward: Any, value: SavedValue, taken: Node, group: list[WeightGrad
 def _view(graph: Any, sign: SignRead, unpacked: Node, shape: list[int]) -> None:
     """A product's copy is a matrix."""
     if unpacked.meta["val"].dim() == len(shape):
-        return sign.node.replace_input_with(sign.operand, unpacked)  # type: ignore[no-any-return]
+        return _give(sign, unpacked)
     with graph.inserting_before(sign.node):
         view = graph.call_function(torch.ops.aten.view.default, (unpacked, shape))
     view.meta["val"] = unpacked.meta["val"].view(shape)
-    return sign.node.replace_input_with(sign.operand, view)  # type: ignore[no-any-return]
+    return _give(sign, view)
+
+
+def _give(reader: WeightGradient | SignRead, operand: Node) -> None:
+    """In place of what it reads. Raises ValueError for another shape, as far as sizes are known."""
+    before, after = reader.operand.meta["val"].shape, operand.meta["val"].shape
+    both = [(a, b) for a, b in zip(before, after, strict=True) if isinstance(a, int) and isinstance(b, int)]
+    if any(a != b for a, b in both):
+        raise ValueError(f"{reader.node} reads {tuple(before)}, not {tuple(after)}")
+    reader.node.replace_input_with(reader.operand, operand)
 
 
 def _turn(graph: Any, matrix: Node) -> Node:
@@ -233,7 +244,8 @@ def _turn(graph: Any, matrix: Node) -> Node:
 
 
 def _erase(graph: Any, node: Node) -> None:
-    """With the views that nobody reads any more."""
+    """With the views that nobody reads any more. Raises RuntimeError where anything else reads it still."""
     for user in list(node.users):
-        _erase(graph, user)
+        if name_of(user) in VIEWS | TURNS | THEMSELVES:
+            _erase(graph, user)
     graph.erase_node(node)

@@ -6,11 +6,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Running:
-    """The innermost module that is known to run, and the outermost; None where none is. plain: nothing is compressed now; hooked:
-    what the code keeps otherwise is seen, and counted, by saved-tensor hooks.
+    """The innermost module that is known to run, and the outermost; None where none is. reason: why nothing is compressed now,
+    "" where it is; hooked: what the code keeps otherwise is seen, and counted, by saved-tensor hooks.
     """
 
     module: Any
     outermost: Any
-    plain: bool = False
+    reason: str = ""
     hooked: bool = False

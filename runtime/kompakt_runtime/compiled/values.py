@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -13,6 +14,7 @@ from kompakt_runtime.codec import Packed, decode, encode, pieces
 from kompakt_runtime.codec.features import BoundsWanted, agreed
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import PACKING, UNPACKING, encoder, working_bytes
+from kompakt_runtime.compat.hooks import Pair
 from kompakt_runtime.compiled.operators import LATER
 from kompakt_runtime.compiled.running import Running
 from kompakt_runtime.compiled.weight_gradients import CONVOLVED, ReadAs, of_text
@@ -20,6 +22,7 @@ from kompakt_runtime.config import Mode, RuntimeConfig
 from kompakt_runtime.figures.counted import COMPILED, SWITCHED_OFF, Figures
 from kompakt_runtime.saved.account import Account
 from kompakt_runtime.saved.compare import sample
+from kompakt_runtime.scope.exclusions import excluded, kept_out
 from kompakt_runtime.uses.policy import KeepPlain, Lossy, TensorFacts, Use, decide, strictest
 
 Tensor = Any
@@ -74,16 +77,20 @@ class CompiledValues:
         target: Callable[[], float],
         running: Callable[[Any, bool], Running],
         parameter: Callable[[Any, Any], Any],
+        owns: Callable[[Pair], bool],
     ) -> None:
         """running: where code runs that uses what a view is of, told whether this is its first value; parameter: what a view is
-        of, in the outermost module.
+        of, in the outermost module; owns: as of operators.ValueKeeper.
         """
         self._minimum, self._verify = config.min_tensor_bytes, config.verify
         self._figures, self._sites, self._account = figures, sites, account
-        self._target, self._running, self._parameter = target, running, parameter
+        self._target, self._running, self._parameter, self.owns = target, running, parameter, owns
+        self.given = 0  # values, so far
+        self._kept_out: WeakKeyDictionary[Any, WeakSet[Any]] = WeakKeyDictionary()
 
     def keep(self, x: Tensor, views: Sequence[Tensor], how: str, beside: int) -> KeptValue:
         """What fails stays as it is, and is counted."""
+        self.given += 1
         kept = KeptValue(self, x, of_text(how), None if beside == LATER else beside)
         try:
             with torch.no_grad():
@@ -97,9 +104,9 @@ class CompiledValues:
 
     def _keep(self, kept: KeptValue, x: Tensor, views: Sequence[Tensor]) -> None:
         here = self._running(views[0], kept.beside is not None)
-        if here.plain:
-            kept.counted = True
-            return kept.stay(x, SWITCHED_OFF)
+        if reason := here.reason or ("ModeNone" if kept_out() else ""):
+            kept.counted = reason == SWITCHED_OFF
+            return kept.stay(x, reason)
         kept.beside = None if here.hooked else kept.beside
         weights = [weight for view in views if (weight := self._parameter(view, here.outermost)) is not None]
         found = (self._sites.of_parameter(weight, here.module, here.outermost) for weight in weights)
@@ -107,6 +114,8 @@ class CompiledValues:
         if len(sites) < len(views):
             return kept.stay(x, NO_SITE)
         kept.layer, mode = sites[0].name, strictest(*(site.mode for site in sites))
+        if any(site.module() in self._excluded(here.outermost) for site in sites):
+            return kept.stay(x, "ModeNone")
         pairs = enumerate(zip(sites, weights, strict=True))
         asked = [self._asked(kept, place, site, weight, x, mode) for place, (site, weight) in pairs]
         bounds = [one.bound for one in asked if one is not None]
@@ -115,6 +124,13 @@ class CompiledValues:
         if isinstance(verdict, Lossy):
             return self._pack(kept, x, verdict.bound, agreed([one for one in asked if one is not None]), sites[0])
         return kept.stay(x, verdict.reason if isinstance(verdict, KeepPlain) else "ValuesNeeded")
+
+    def _excluded(self, outermost: Any) -> WeakSet[Any]:
+        """Modules that `exclude` was asked to keep out, and those in them: what it does when they run is not in compiled code."""
+        if outermost not in self._kept_out:
+            apart = [module for module in outermost.modules() if excluded(module)]
+            self._kept_out[outermost] = WeakSet(inner for module in apart for inner in module.modules())
+        return self._kept_out[outermost]
 
     def _asked(self, kept: KeptValue, place: int, site: Site, weight: Tensor, x: Tensor, mode: Mode) -> BoundsWanted | None:
         """What this parameter's gradient bears; in measured steps it is seen."""

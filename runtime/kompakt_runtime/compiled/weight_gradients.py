@@ -106,7 +106,7 @@ def readers(value: Node, gradients: Mapping[Node, set[str]], turned: bool = Fals
     """
     found, signs = list[WeightGradient](), list[SignRead]()
     for node, operand in uses(value):
-        if asks_for_signs(node, operand) and _itself(operand, value):
+        if asks_for_signs(node, operand) and _itself(operand, value) and not turned:
             signs.append(SignRead(node, operand))
             continue
         read = _product(node, operand, value, turned) if name_of(node) == PRODUCT else _convolution(node, operand, value)

@@ -11,7 +11,8 @@ from torch.nn.modules import module as module_hooks
 
 from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.compat.graph import in_backward, noting
-from kompakt_runtime.compat.hooks import innermost, untraced
+from kompakt_runtime.compat.hooks import Pair, innermost, untraced
+from kompakt_runtime.compiled.active import ACTIVE
 from kompakt_runtime.compiled.regions import Regions
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.cost.headroom import Headroom
@@ -50,7 +51,7 @@ class Forwards:
         self._overhead, self._watch = overhead, watch
         self._replay, self._bounds_activations = config.replay, config.bounds_activations
         self._threads = Thread()
-        self._regions = Regions(config, figures, sites, hooks.account, target, self._threads, self._plain)
+        self._regions = Regions(config, figures, sites, hooks.account, target, self._threads, self._plain, self._owns)
         self._asked = False  # for the gradient of an input, in the last forward pass that was no recomputation
         self._in_evaluation = InEvaluation()
         # The same objects always: they are known again on autograd's stack.
@@ -87,6 +88,9 @@ class Forwards:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def _owns(self, pair: Pair) -> bool:
+        return pair[0] is self._pair[0]
 
     def _plain(self) -> bool:
         return self._figures.switched_off or self._overhead.off
@@ -127,6 +131,7 @@ class Forwards:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer step is over."""
+        ACTIVE.stepped()
         if self._in_evaluation.stepped(optimizer):
             self._figures.count_raw("EvaluationMode")
 

@@ -4,11 +4,14 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+MARK: Final = "kept_out_by_kompakt"  # on the wrapped function
 
 
 class _Depth(threading.local):
-    value = 0
+    def __init__(self) -> None:
+        self.value = 0  # of each thread; a default of the class confuses torch.compile
 
 
 _depth = _Depth()
@@ -17,6 +20,11 @@ _depth = _Depth()
 def kept_out() -> bool:
     """Is this thread inside of `uncompressed`?"""
     return _depth.value > 0
+
+
+def excluded(module: Any) -> bool:
+    """Was this module, or its class, given to `exclude`?"""
+    return hasattr(module.forward, MARK)
 
 
 @contextlib.contextmanager
@@ -50,4 +58,5 @@ def _wrapped(function: Any) -> Any:
         with uncompressed():
             return function(*args, **kwargs)
 
+    setattr(outside, MARK, True)
     return outside

@@ -204,6 +204,29 @@ def test_a_gradient_that_is_summed_later_stays_behind_its_parts(running):
     assert not [reason for reason in session.figures.raw if "Failed" in reason]
 
 
+class TurnedSigns(nn.Module):
+    """The compiler saves the transpose, for a product and for signs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.line, self.weight = nn.Linear(16, 32), nn.Parameter(torch.randn(32, 4))
+
+    def forward(self, x):
+        h = self.line(x.flatten(0, 1))
+        return (h @ self.weight).sum() + nn.functional.leaky_relu(h.t()).square().sum()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_signs_of_a_transpose_are_its_own(running, count):
+    def batch(seed: int) -> torch.Tensor:
+        return torch.randn(2 * count, 8 if count == 2 else 5, 16, generator=torch.Generator().manual_seed(seed))
+
+    plain = trained(TurnedSigns(), batch, steps=2)
+    running()
+    assert max(off(trained(compiled(TurnedSigns()), batch, steps=2), plain).values()) < 0.05
+
+
 def test_a_part_of_a_larger_tensor_is_packed_as_it_is(running):
     """What the compiler hands over need not fill its memory."""
     session = running(verify=True)
@@ -217,11 +240,31 @@ def test_a_part_of_a_larger_tensor_is_packed_as_it_is(running):
     assert not session.figures.raw
 
 
-def test_a_graph_that_cannot_be_rewritten_compiles_as_it_is(running, monkeypatch):
-    plain = trained(compiled(Chain()))
+@pytest.mark.parametrize("layout", ["channels last", "permuted"])
+@pytest.mark.parametrize("packs", [True, False])
+def test_a_product_is_given_a_matrix_whatever_lies_in_memory(running, layout, packs):
+    wide = torch.randn(2, 8, 12, 12)
+    x = wide.to(memory_format=torch.channels_last) if layout == "channels last" else wide.permute(3, 0, 1, 2)
+    layer = nn.Linear(x.shape[-1], 4)
+    if packs:
+        session = running()
+        session._forwards._regions.enter(Call(layer, "ErrorBounded", outermost=layer))
+    rows, features = x.numel() // x.shape[-1], x.shape[-1]
+    ticket = operators.PACK(x, [layer.weight.detach().as_strided((1,), (1,))], to_text([ReadAs(LEFT, 0)]), 0)
+    found = operators.UNPACK(ticket, [torch.randn(rows, 4)], 0, 0, [features], [0, 1])
+    assert (found - x.reshape(rows, features)).abs().max() < (0.2 if packs else 1e-9)
+
+
+@pytest.mark.parametrize("broken", ["_turn", "_served"])
+def test_a_graph_that_cannot_be_rewritten_compiles_as_it_is(running, monkeypatch, broken):
+    """A copy of another shape, or a reader that nobody serves."""
+    make = Chain if broken == "_turn" else Signs
+    batch = rows if broken == "_turn" else images
+    plain = trained(compiled(make()), batch)
     session, said = running(), []
-    monkeypatch.setattr(rewriting, "_erase", lambda *_: 1 / 0)
-    ours = trained(torch.compile(Chain(), backend=dividing(said.append)))
-    assert said == ["RewriteFailedZeroDivisionError"]
+    wrong = (lambda graph, matrix: matrix) if broken == "_turn" else (lambda *_: ["nobody"])
+    monkeypatch.setattr(rewriting, broken, wrong)
+    ours = trained(torch.compile(make(), backend=dividing(said.append)), batch)
+    assert said == ["RewriteFailedValueError" if broken == "_turn" else "RewriteFailedRuntimeError"]
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
     assert not session.figures.compressed

@@ -16,6 +16,7 @@ from kompakt_runtime.compiled import partitioner, values
 from kompakt_runtime.compiled.operators import TICKETS
 from kompakt_runtime.config import RuntimeConfig, SiteOverride
 from kompakt_runtime.library import Compression
+from kompakt_runtime.scope.exclusions import exclude, uncompressed
 from tests.support.runtime.compiling import compiled, dividing
 
 # The compiler itself looks at .grad of a tensor that enters a compiled region in the middle of a model.
@@ -178,7 +179,7 @@ def test_a_users_own_partitioner_stays(running):
     own = object()
     session = running()
     with inductor.patch(custom_partitioner_fn=own):
-        trained(compiled(Model()), steps=2)
+        trained(torch.compile(Model(), backend="aot_eager"), steps=2)
         assert inductor.custom_partitioner_fn is own
     assert session.figures.raw[partitioner.OWN_PARTITIONER] == 2
     assert session.figures.raw["Compiled"] == 2
@@ -342,6 +343,93 @@ def test_a_context_around_each_pass_makes_no_new_code():
     compression.close()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert {row.name for row in compression.report().layers} == {"blocks.0.down", "blocks.1.up", "blocks.1.down", "head"}
+
+
+def test_what_is_kept_out_stays_out(running):
+    model = Model()
+    exclude(model.blocks[1])
+    session = running()
+    trained(compiled(model))
+    assert layers(session) == {"blocks.0.down", "head"}
+    session.stop()
+    session, model = running(), compiled(Model())
+    with uncompressed():
+        trained(model)
+    assert layers(session) == set()
+    assert session.figures.raw["ModeNone"] == 4 * 4
+
+
+@pytest.mark.parametrize("hooks", ["save_on_cpu", "clone"])
+def test_hooks_that_copy_get_every_bit(running, hooks):
+    def around():
+        if hooks == "clone":
+            return torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t)
+        return torch.autograd.graph.save_on_cpu()
+
+    model = Model()
+    model(batch(0)).square().mean().backward()
+    plain = [weight.grad.clone() for weight in model.parameters()]
+    session = running(overrides=(SiteOverride("head", "None"),))
+    by_block(model)
+    for _ in range(3):
+        model.zero_grad()
+        with around():
+            loss = model(batch(0)).square().mean()
+        loss.backward()
+        assert all(torch.equal(weight.grad, before) for weight, before in zip(model.parameters(), plain, strict=True))
+        assert len(TICKETS) == 0, "what was read by all is gone"
+    assert session.figures.raw["UserHooks"] >= 3
+    assert not session.figures.compressed
+    with around():
+        model(batch(0))
+    assert len(TICKETS) > 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    for _ in range(2):
+        optimizer.step()
+    assert len(TICKETS) == 0, "a loss that was dropped"
+
+
+def test_a_checkpoint_around_compiled_code_leaves_nothing(running):
+    plain, session, model = trained(Model()), running(), by_block(Model(recompute=True))
+    assert off(trained(model), plain) < 0.05
+    assert not [reason for reason in session.figures.raw if "Failed" in reason]
+    assert len(TICKETS) == 0
+
+
+def test_what_was_compiled_before_a_session_packs_in_it(running):
+    model = Model()
+    model.compile()
+    session = running()
+    assert inductor.custom_partitioner_fn is not None
+    session.stop()
+    assert inductor.custom_partitioner_fn is None
+
+
+def test_sessions_in_each_other_and_in_turn(running):
+    theirs = torch.compile
+    first = running()
+    ours = torch.compile
+    second = running(target=0.02)
+    assert torch.compile is ours is not theirs
+    inner = compiled(Model())
+    trained(inner, steps=1)
+    assert layers(second)
+    assert not layers(first)
+    second.stop()
+    trained(inner, steps=1)
+    assert layers(first)
+    first.stop()
+    assert torch.compile is theirs
+    assert TICKETS.keeper is None
+    ours(lambda x: x)  # somebody kept it
+    assert inductor.custom_partitioner_fn is None
+
+
+def test_what_others_put_in_place_of_torch_compile_stays(running, monkeypatch):
+    session = running(mode="Lossless")
+    monkeypatch.setattr(torch, "compile", other := object())
+    session.stop()
+    assert torch.compile is other
 
 
 def test_a_weight_that_no_module_has_keeps_what_its_gradient_is_made_of(running):
