@@ -28,7 +28,7 @@ def unserved(
 ) -> tuple[PodKey, ...]:
     """Pods that have GPUs now which they neither held `before` nor were handed over since: somebody else gave them. Pure.
 
-    What another pod held `before` counts as well: it may have ended between two looks, and its GPUs went on at once.
+    That another pod held a GPU `before` does not mean that it was handed over here: that pod may have ended since.
     """
     living = {pod.key for pod in pods if not pod.finished}
     held, handed_over = tuple(before), frozenset(uuid for entry in handed for uuid in entry.gpus)

@@ -6,6 +6,7 @@ that. Graphs that were compiled by another process hold these operators too, so 
 """
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 from weakref import finalize
@@ -17,6 +18,8 @@ from kompakt_runtime.compat.hooks import Pair, innermost
 
 # For `beside`: the graph has said it already, with an earlier value.
 LATER: Final = -1
+# Optimizer steps for which a value waits whose ticket tells nothing of its end; several optimizers may step in turn.
+LASTS: Final = 16
 # What is handed over is not copied first into the layout that it has without the compiler.
 ANY_LAYOUT: Final = (torch.Tag.flexible_layout,)
 
@@ -52,7 +55,8 @@ class Tickets:
 
     def __init__(self) -> None:
         self.keeper: ValueKeeper | None = None
-        self.given = self._stepped = 0  # so far, and before the last optimizer step
+        self.given = 0  # so far
+        self._before: deque[int] = deque(maxlen=LASTS)  # how many were, at each of the last optimizer steps
         self._kept, self._lock = dict[int, HandedOver](), threading.Lock()
         self._copied: dict[int, int] = {}  # readers still to come, of what does not end with its ticket
 
@@ -93,11 +97,12 @@ class Tickets:
         return found
 
     def stepped(self) -> None:
-        """An optimizer step is over. What was handed over before the one before it, and not read, is read no more."""
+        """An optimizer step is over. What was handed over LASTS steps ago and not read is read no more."""
         with self._lock:
-            for number in [number for number in self._copied if number <= self._stepped]:
+            first = self._before[0] if len(self._before) == LASTS else 0
+            for number in [number for number in self._copied if number <= first]:
                 self._drop(number)
-            self._stepped = self.given
+            self._before.append(self.given)
 
     def _drop(self, number: int) -> None:
         del self._copied[number]

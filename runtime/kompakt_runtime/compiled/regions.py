@@ -17,7 +17,7 @@ from kompakt_runtime.scope.calls import Call, Thread
 
 
 class Regions:
-    """A session's part in them. Nothing of the compiler is loaded before a compiled module is called."""
+    """A session's part in them. Nothing of the compiler is loaded before somebody asks for it."""
 
     def __init__(
         self,
