@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
+from kompakt_runtime.amounts import Amount
+
 Mode = Literal["None", "Lossless", "ErrorBounded"]
 FailurePolicy = Literal["Ignore", "Fail"]
 Batch = Literal["Keep", "Suggest", "Measure", "Raise"]
@@ -31,6 +33,7 @@ ENV_MIN_TENSOR_BYTES: Final = "KOMPAKT_MIN_TENSOR_BYTES"
 ENV_ACTIVATION_GRADIENTS: Final = "KOMPAKT_ACTIVATION_GRADIENTS"
 ENV_NONLINEAR: Final = "KOMPAKT_NONLINEAR_INPUTS"  # deprecated
 ENV_OFFLOAD: Final = "KOMPAKT_OFFLOAD"
+ENV_MEMORY_BUDGET: Final = "KOMPAKT_MEMORY_BUDGET"
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"
 ENV_BATCH: Final = "KOMPAKT_BATCH"
 ENV_STATE_DIR: Final = "KOMPAKT_STATE_DIR"
@@ -40,6 +43,7 @@ ENV_METRICS_PORT: Final = "KOMPAKT_METRICS_PORT"
 READ_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
     | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_ACTIVATION_GRADIENTS, ENV_NONLINEAR, ENV_OFFLOAD}
+    | {ENV_MEMORY_BUDGET}
 )
 # Set by nobody but a person or `kompakt run`: the kill switch (any value but 0), where the last words go instead of
 # Kubernetes' file, whether every copy is compared with its original, whether dropout is replayed, whether to end after the
@@ -88,7 +92,8 @@ class RuntimeConfig:
     (Raise); replay: whether masks of dropout on CPUs are drawn again instead of kept; overhead: whether to measure what
     compression costs in time, by some steps without it; activation_gradients: in mode ErrorBounded, whether what norms, GELU and
     attention read is error-bounded too, and with it gradients of activations; offload: whether what is kept may wait in host
-    memory; switch_file: see switch.py; all_rows: whether the report of `kompakt run` has all its rows.
+    memory; memory_budget: how much of the device a step may take, None for as little as can be; switch_file: see switch.py;
+    all_rows: whether the report of `kompakt run` has all its rows.
     """
 
     mode: Mode = "None"
@@ -108,6 +113,7 @@ class RuntimeConfig:
     replay: bool = False
     activation_gradients: ActivationGradients = "Bounded"
     offload: Offload = "Never"
+    memory_budget: Amount | None = None
     switch_file: str | None = None
     compare: int = 0
     compare_dir: str = ""
@@ -142,6 +148,7 @@ class RuntimeConfig:
         activation_gradients: Any = None,
         offload: Any = "Never",
         nonlinear: Any = None,
+        memory_budget: Any = None,
     ) -> "RuntimeConfig":
         """From values of a program. Raises ConfigError that names the argument. nonlinear: deprecated."""
         if isinstance(min_tensor_bytes, bool) or not isinstance(min_tensor_bytes, int):
@@ -159,6 +166,7 @@ class RuntimeConfig:
             replay=bool(replay),
             activation_gradients=_gradients(mode, {"activation_gradients": activation_gradients, "nonlinear": nonlinear}),
             offload=cast(Offload, _one_of("offload", offload, OFFLOAD)),
+            memory_budget=_budget("memory_budget", mode, memory_budget),
         )
 
     @staticmethod
@@ -185,6 +193,7 @@ class RuntimeConfig:
                 mode, {name: environ.get(name) or None for name in (ENV_ACTIVATION_GRADIENTS, ENV_NONLINEAR)}
             ),
             offload=cast(Offload, _one_of(ENV_OFFLOAD, environ.get(ENV_OFFLOAD) or "Never", OFFLOAD)),
+            memory_budget=_budget(ENV_MEMORY_BUDGET, mode, environ.get(ENV_MEMORY_BUDGET)),
             overhead=all(environ.get(name, "0") in ("", "0") for name in (ENV_VERIFY, ENV_DRY_RUN, ENV_COMPARE)),
             progress_file=environ.get(ENV_PROGRESS_FILE) or None,
             metrics_port=_port(environ),
@@ -232,6 +241,19 @@ def _agree(offload_name: str, mode: Any, offload: Any) -> None:
     """Raises ConfigError where the mode leaves nothing to do for what is asked for. Each value alone is judged elsewhere."""
     if mode == "None" and offload == "Auto":
         raise ConfigError(f"{offload_name} is {offload!r}; that needs a mode other than None, in which no tensor is looked at")
+
+
+def _budget(name: str, mode: Any, value: Any) -> Amount | None:
+    """`value`: text, or a whole number of bytes; None or nothing where there is no budget."""
+    if value in (None, ""):
+        return None
+    try:
+        found = Amount.of(str(value))
+    except ValueError as error:
+        raise ConfigError(f"{name} is {value!r}; {error}") from error
+    if mode != "ErrorBounded":
+        raise ConfigError(f"{name} is {value!r}; that needs mode ErrorBounded, in which there is something to choose, not {mode}")
+    return found
 
 
 def _gradients(mode: Any, given: Mapping[str, Any]) -> ActivationGradients:

@@ -87,6 +87,7 @@ def compression(
     activation_gradients: str | None = None,
     offload: str = "Never",
     nonlinear: str | None = None,
+    memory_budget: str | int | None = None,
 ) -> Compression:
     """`with compression(target=0.01): loss = criterion(model(x), y)`: activations saved in there are compressed.
 
@@ -98,13 +99,15 @@ def compression(
     activation_gradients: "Bounded" (mode ErrorBounded's default) packs what norms, GELU, SiLU, products and attention read within
     bounds of their own as well; with "Exact" gradients of activations are those of plain training bit for bit.
     offload: "Auto" lets what is kept wait in the host's pinned memory where copies hide behind what the GPU computes.
+    memory_budget: bytes, an amount as "20Gi" or a share of the device's memory as "80%": no more is packed than keeps a step
+    within it.
     nonlinear: deprecated, as activation_gradients: "Keep" is Exact.
 
     Equal settings give the same object in all of the process, so the call may stand inside the loop. Raises ConfigError (a
     ValueError) that names the argument, Unsupported where this torch is not fit for it.
     """
     config = RuntimeConfig.of(
-        mode, target, overrides or {}, min_tensor_bytes, verify, replay, activation_gradients, offload, nonlinear
+        mode, target, overrides or {}, min_tensor_bytes, verify, replay, activation_gradients, offload, nonlinear, memory_budget
     )
     if config not in _by_settings:
         _by_settings[config] = Compression(config)

@@ -1,6 +1,7 @@
 """Switches compression on in this process: puts its parts together, starts and stops them, and tells them of optimizer steps."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from kompakt_runtime.bounds.observe import after_step, renew_operations, settle_
 from kompakt_runtime.bounds.remembered import Remembered
 from kompakt_runtime.bounds.site import Site
 from kompakt_runtime.bounds.sites import Sites
+from kompakt_runtime.budget.control import BudgetControl, Memory
+from kompakt_runtime.budget.plan import RecordedStep
 from kompakt_runtime.config import RAISING, Mode, RuntimeConfig
 from kompakt_runtime.cost.headroom import Headroom
 from kompakt_runtime.cost.overhead import Overhead
@@ -30,8 +33,13 @@ DRY_RUN_STEPS = 8
 class Session:
     """One process's compression. `start` puts the global hooks in place, `stop` removes them."""
 
-    def __init__(self, config: RuntimeConfig, offloading: Callable[[Figures], Offloading] | None = None) -> None:
-        """offloading: another link than a GPU's."""
+    def __init__(
+        self,
+        config: RuntimeConfig,
+        offloading: Callable[[Figures], Offloading] | None = None,
+        memory: Callable[[Figures, Any], Any] | None = None,
+    ) -> None:
+        """offloading: another link than a GPU's; memory: another reader of a device's memory."""
         self.config = config
         self.figures = Figures()
         self._switch = Switch(config.switch_file, self.figures)
@@ -39,12 +47,14 @@ class Session:
         self.sites.settle = self._settle_alone
         operations = Operations(self.sites, self.figures.count_raw) if config.bounds_activations else None
         elsewhere = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
-        self.hooks = Hooks(config, self.figures, self.sites, operations, elsewhere)
+        self._budget = BudgetControl(config.memory_budget, partial(memory, self.figures) if memory is not None else Memory)
+        self.figures.budget = self._budget.said
+        self.hooks = Hooks(config, self.figures, self.sites, operations, elsewhere, self._budget)
         # Called after each optimizer step, when all of it is counted.
         self.stepped: Callable[[], None] = lambda: None
         self._headroom = Headroom(self.figures) if config.batch != "Keep" else None
-        # A raised batch does not fit without compression.
-        plain = config.overhead and config.batch not in RAISING
+        # A raised batch does not fit without compression, nor may a step that is to stay within a budget.
+        plain = config.overhead and config.batch not in RAISING and config.memory_budget is None
         self._overhead = Overhead(self.figures, plain=plain, timed=config.overhead, measured=observed)
         self.figures.overhead, self.figures.overhead_steps = self._overhead.said, self._overhead.steps
         self._raising = Raising(config, self.figures) if config.batch in RAISING else None
@@ -52,6 +62,11 @@ class Session:
         self._modes: dict[tuple[str, str], Mode] = {}
         self._forwards = Forwards(config, self.figures, self.sites, self.hooks, self._overhead, self._watch, lambda: self._target)
         self._step_handles: list[Any] = []
+
+    @property
+    def recorded_step(self) -> RecordedStep | None:
+        """The step from which the plan of a budget was made last."""
+        return self._budget.step
 
     @property
     def _target(self) -> float:
@@ -113,6 +128,7 @@ class Session:
         self._overhead.stepped(optimizer, self.sites.observing())
         if self.hooks.offloading is not None:
             self.hooks.offloading.stepped(optimizer, self.sites.observing())
+        self._budget.stepped(optimizer, self.sites.observing())
         self._see_peak()
 
     def _see_peak(self) -> None:

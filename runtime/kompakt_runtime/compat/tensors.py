@@ -38,3 +38,8 @@ def buffers_of(module: Any) -> dict[str, Any]:
 def untouched(module: Any) -> bool:
     """The module computes what its class says: nobody replaced its forward function or put hooks before it."""
     return "forward" not in module.__dict__ and not module._forward_pre_hooks
+
+
+def device_of(module: Any) -> Any:
+    """That of its first parameter; the CPU where it has none."""
+    return next((weight.device for weight in module.parameters()), torch.device("cpu"))

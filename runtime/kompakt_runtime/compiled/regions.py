@@ -4,15 +4,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from kompakt_runtime.bounds.sites import Sites
-from kompakt_runtime.compat.hooks import Pair, innermost
+from kompakt_runtime.compat.hooks import innermost
 from kompakt_runtime.compiled import partitioner
 from kompakt_runtime.compiled.active import ACTIVE
 from kompakt_runtime.compiled.owners import Owners
+from kompakt_runtime.compiled.parts import SessionParts
 from kompakt_runtime.compiled.running import Running
-from kompakt_runtime.config import RuntimeConfig
-from kompakt_runtime.figures.counted import COMPILED, SWITCHED_OFF, Figures
-from kompakt_runtime.saved.account import Account
+from kompakt_runtime.figures.counted import COMPILED, SWITCHED_OFF
 from kompakt_runtime.scope.calls import Call, Thread
 
 
@@ -21,18 +19,13 @@ class Regions:
 
     def __init__(
         self,
-        config: RuntimeConfig,
-        figures: Figures,
-        sites: Sites,
-        account: Account,
-        target: Callable[[], float],
+        parts: SessionParts,
         threads: Thread,
         off: Callable[[], bool],
-        owns: Callable[[Pair], bool],
     ) -> None:
-        """threads: the calls in progress; off: are steps plain now? owns: are these saved-tensor hooks the session's?"""
-        self._config, self._figures, self._sites, self._account = config, figures, sites, account
-        self._target, self._threads, self._off, self._owns = target, threads, off, owns
+        """threads: the calls in progress; off: are steps plain now?"""
+        self._parts, self._threads, self._off = parts, threads, off
+        self._config, self._figures, self._sites = parts.config, parts.figures, parts.sites
         self._keeper: Any = None  # once something can be packed
         self._owners = Owners()
         self._asked = False  # for a compiler, so far
@@ -93,10 +86,7 @@ class Regions:
     def _made(self) -> Any:
         from kompakt_runtime.compiled.values import CompiledValues
 
-        known = self._owners.parameter
-        return CompiledValues(
-            self._config, self._figures, self._sites, self._account, self._target, self._running, known, self._owns
-        )
+        return CompiledValues(self._parts, self._running, self._owners.parameter)
 
     def _running(self, view: Any, begins: bool) -> Running:
         calls = self._threads.calls
@@ -116,4 +106,4 @@ class Regions:
         if self._off():
             return SWITCHED_OFF
         pair = innermost()
-        return "" if pair is None or self._owns(pair) else "UserHooks"
+        return "" if pair is None or self._parts.owns(pair) else "UserHooks"

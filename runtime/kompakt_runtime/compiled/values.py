@@ -9,18 +9,17 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime.bounds.sigma import Contraction
 from kompakt_runtime.bounds.site import MeasuredCall, Site
-from kompakt_runtime.bounds.sites import Sites
+from kompakt_runtime.budget.control import WITHIN_BUDGET
 from kompakt_runtime.codec import Packed, decode, encode, pieces
 from kompakt_runtime.codec.features import BoundsWanted, agreed
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.select import PACKING, UNPACKING, encoder, working_bytes
-from kompakt_runtime.compat.hooks import Pair
 from kompakt_runtime.compiled.operators import LATER
+from kompakt_runtime.compiled.parts import SessionParts
 from kompakt_runtime.compiled.running import Running
 from kompakt_runtime.compiled.weight_gradients import CONVOLVED, ReadAs, of_text
-from kompakt_runtime.config import Mode, RuntimeConfig
-from kompakt_runtime.figures.counted import COMPILED, SWITCHED_OFF, Figures
-from kompakt_runtime.saved.account import Account
+from kompakt_runtime.config import Mode
+from kompakt_runtime.figures.counted import COMPILED, SWITCHED_OFF
 from kompakt_runtime.saved.compare import sample
 from kompakt_runtime.scope.exclusions import excluded, kept_out
 from kompakt_runtime.uses.policy import KeepPlain, Lossy, TensorFacts, Use, decide, strictest
@@ -36,7 +35,7 @@ class KeptValue:
 
     def __init__(self, values: "CompiledValues", x: Tensor, reads: tuple[ReadAs, ...], beside: int | None) -> None:
         self._values, self.reads, self.beside = values, reads, beside
-        self.nbytes = int(x.numel() * x.element_size())
+        self.nbytes, self.probe = int(x.numel() * x.element_size()), x.new_empty(0)
         self.layer, self.reason, self.counted = "", "", False
         self.packed: Packed | None = None
         self.plain: Tensor = None
@@ -70,21 +69,16 @@ class CompiledValues:
 
     def __init__(
         self,
-        config: RuntimeConfig,
-        figures: Figures,
-        sites: Sites,
-        account: Account,
-        target: Callable[[], float],
+        parts: SessionParts,
         running: Callable[[Any, bool], Running],
         parameter: Callable[[Any, Any], Any],
-        owns: Callable[[Pair], bool],
     ) -> None:
         """running: where code runs that uses what a view is of, told whether this is its first value; parameter: what a view is
-        of, in the outermost module; owns: as of operators.ValueKeeper.
+        of, in the outermost module.
         """
-        self._minimum, self._verify = config.min_tensor_bytes, config.verify
-        self._figures, self._sites, self._account = figures, sites, account
-        self._target, self._running, self._parameter, self.owns = target, running, parameter, owns
+        self._minimum, self._verify = parts.config.min_tensor_bytes, parts.config.verify
+        self._figures, self._sites, self._account, self._budget = parts.figures, parts.sites, parts.account, parts.budget
+        self._target, self._running, self._parameter, self.owns = parts.target, running, parameter, parts.owns
         self.given = 0  # values, so far
         self._kept_out: WeakKeyDictionary[Any, WeakSet[Any]] = WeakKeyDictionary()
 
@@ -122,7 +116,7 @@ class CompiledValues:
         bound = min(bounds) if len(bounds) == len(asked) else None
         verdict = decide(Use.NONLINEAR, TensorFacts(kept.nbytes, x.dtype in LOSSY), mode, self._minimum, bound)
         if isinstance(verdict, Lossy):
-            return self._pack(kept, x, verdict.bound, agreed([one for one in asked if one is not None]), sites[0])
+            return self._within(kept, x, verdict.bound, agreed([one for one in asked if one is not None]), sites[0])
         return kept.stay(x, verdict.reason if isinstance(verdict, KeepPlain) else "ValuesNeeded")
 
     def _excluded(self, outermost: Any) -> WeakSet[Any]:
@@ -145,6 +139,14 @@ class CompiledValues:
         operand = x if read.place == CONVOLVED else x.reshape(-1, x.shape[-1])
         shape = tuple(weight.shape)
         return operand, Contraction(read.place, tuple(operand.shape), shape, 1.0, read.arguments, read.outputs_at)
+
+    def _within(self, kept: KeptValue, x: Tensor, bound: float, together: BoundsWanted | None, site: Site) -> None:
+        """Packed, unless the budget of memory suffices without."""
+        self._budget.entered(x.device)
+        if self._budget.leaves(site):
+            return kept.stay(x, WITHIN_BUDGET)
+        with self._budget.packing(kept, site.name):
+            return self._pack(kept, x, bound, together, site)
 
     def _pack(self, kept: KeptValue, x: Tensor, bound: float, together: BoundsWanted | None, site: Site) -> None:
         if reason := encoder(x.device, x.dtype).reason:
@@ -175,7 +177,7 @@ class CompiledValues:
 
     def read(self, kept: KeptValue, deltas: Sequence[Tensor], first: int) -> Tensor:
         """Raises where a copy cannot be read, which ends the backward pass."""
-        with torch.no_grad():
+        with torch.no_grad(), self._budget.reading(kept):
             found = kept.plain.clone() if kept.packed is None else decode(kept.packed)
         storage = found.untyped_storage()
         working = 0 if kept.packed is None else working_bytes(found, kept.nbytes, UNPACKING)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.compat.tensors import device_of
 from kompakt_runtime.cost.batch import Taken, largest_batch
 from kompakt_runtime.figures.counted import Figures
 from kompakt_runtime.uses.policy import Use
@@ -65,7 +66,7 @@ class Headroom:
         self.inside(args)
 
     def _begin(self, module: Any, args: tuple[Any, ...]) -> None:
-        self._device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
+        self._device = device_of(module)
         inputs = {x.untyped_storage()._cdata: _bytes(x) for x in _samples(args) if x.device == self._device}
         self._held = held(self._device) - sum(inputs.values())  # these grow with the batch
         self._fixed = self._held

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.compat.tensors import device_of
 from kompakt_runtime.cost.headroom import limit, peak
 from kompakt_runtime.figures.counted import Figures
 
@@ -75,7 +76,7 @@ class Overhead:
     def entered(self, module: Any) -> None:
         """A forward pass begins."""
         if self._clock is None and (self._plain or self._timed):
-            self._device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
+            self._device = device_of(module)
             self._clock = Clock(self._device.type == "cuda")
 
     def stepped(self, optimizer: Any, observing: bool) -> None:

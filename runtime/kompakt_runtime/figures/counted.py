@@ -97,6 +97,7 @@ class Figures:
     layers: dict[str, Layer] = field(default_factory=dict)
     away: Away = field(default_factory=Away)
     unknown: UnknownReaders = field(default_factory=UnknownReaders)
+    budget: Callable[[], Mapping[str, Any]] = dict  # as BudgetControl.said
     tried: list[Tried] = field(default_factory=list)
     holding: Holding = field(default_factory=Holding)
     # Backward passes run on threads of their own on GPUs.

@@ -57,6 +57,7 @@ def report(figures: Figures, failure: str = "", pace: Mapping[str, Any] = NOTHIN
             "overheadSteps": list(figures.overhead_steps()),
             "away": figures.away.said(),
             "peak": figures.holding.said(),
+            "budget": dict(figures.budget()),
             "compared": dict(figures.compared()),
             "raw": dict(figures.raw),
             "rawBytes": dict(figures.raw_bytes),
@@ -132,6 +133,8 @@ def merged(config: RuntimeConfig, rows: list[Report]) -> Report:
         summary["offload"] = away
     if peak := highest_peak(trained):
         summary["peak"] = {name: value for name, value in peak.items() if name != "lastTensor"}
+    if budget := tightest_budget(trained):
+        summary["budget"] = budget
     if nbytes := kept_bytes(trained):
         summary["rawBytes"] = dict(nbytes.most_common(8))
     if any(row["measured"] for row in trained):
@@ -177,6 +180,12 @@ def highest_overhead(rows: list[Report]) -> dict[str, str]:
 def highest_peak(rows: list[Report]) -> Report:
     """Of the rank that held most at a time; {} where none held anything."""
     return dict(max((row["peak"] for row in rows if row.get("peak")), key=lambda peak: int(peak["bytes"]), default={}))
+
+
+def tightest_budget(rows: list[Report]) -> Report:
+    """Of the rank whose plan needs most of its budget; {} where nobody was given one, or nothing is planned yet."""
+    found = (row["budget"] for row in rows if row.get("budget"))
+    return dict(max(found, key=lambda budget: float(budget["peakBytes"]) / float(budget["bytes"]), default={}))
 
 
 def kept_bytes(rows: list[Report]) -> Counter[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from kompakt_runtime.budget.control import WITHIN_BUDGET, BudgetControl
 from kompakt_runtime.codec import pieces
 from kompakt_runtime.codec.features import BoundsWanted, agreed
 from kompakt_runtime.codec.rounding import Seeds
@@ -28,7 +29,8 @@ Tensor = Any
 class StorageActions:
     """An entry serves all operations that save its storage: what one decision changes must still do for those before it."""
 
-    def __init__(self, ledger: StorageLedger, account: Account, figures: Figures, seeds: Seeds) -> None:
+    def __init__(self, ledger: StorageLedger, account: Account, figures: Figures, seeds: Seeds, budget: BudgetControl) -> None:
+        self._budget = budget
         self._ledger, self._account, self._figures, self._seeds = ledger, account, figures, seeds
         self._replays = Replays()
         self.deriving = Deriving(ledger, account, figures)
@@ -68,7 +70,11 @@ class StorageActions:
             if not self._derived(self.deriving.exactly, entry):
                 entry.stay()
         elif demand.covered:
-            self._within(entry)
+            if self._budget.leaves(demand.asked_by):
+                entry.stay(WITHIN_BUDGET)
+            else:
+                with self._budget.packing(entry, demand.asked_by.name):
+                    self._within(entry)
         elif demand.signs:
             self._ledger.wait(entry)
         else:

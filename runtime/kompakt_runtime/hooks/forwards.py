@@ -12,7 +12,9 @@ from torch.nn.modules import module as module_hooks
 from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.compat.graph import in_backward, noting
 from kompakt_runtime.compat.hooks import Pair, innermost, untraced
+from kompakt_runtime.compat.tensors import device_of
 from kompakt_runtime.compiled.active import ACTIVE
+from kompakt_runtime.compiled.parts import SessionParts
 from kompakt_runtime.compiled.regions import Regions
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.cost.headroom import Headroom
@@ -51,7 +53,8 @@ class Forwards:
         self._overhead, self._watch = overhead, watch
         self._replay, self._bounds_activations = config.replay, config.bounds_activations
         self._threads = Thread()
-        self._regions = Regions(config, figures, sites, hooks.account, target, self._threads, self._plain, self._owns)
+        parts = SessionParts(config, figures, sites, hooks.account, hooks.budget, target, self._owns)
+        self._regions = Regions(parts, self._threads, self._plain)
         self._asked = False  # for the gradient of an input, in the last forward pass that was no recomputation
         self._in_evaluation = InEvaluation()
         # The same objects always: they are known again on autograd's stack.
@@ -145,6 +148,7 @@ class Forwards:
         self._watch(Headroom.entered, call.module, args)
         here.own, here.gathers = own_storages(call.module)
         self._overhead.entered(call.module)
+        self._hooks.budget.entered(device_of(call.module))
         if self._hooks.offloading is not None:
             self._hooks.offloading.entered(call.module)
         here.exact = self._bounds_activations and self._exactly(call.module, args)

@@ -8,6 +8,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime.bounds.nonlinear import Operations
 from kompakt_runtime.bounds.sites import Sites
+from kompakt_runtime.budget.control import BudgetControl
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.codec.rounding import Seeds
 from kompakt_runtime.codec.select import UNPACKING, untried, working_bytes
@@ -48,9 +49,11 @@ class Hooks:
         sites: Sites,
         operations: Operations | None = None,
         offloading: Offloading | None = None,
+        budget: BudgetControl | None = None,
     ) -> None:
-        """operations: where nonlinear inputs are packed too; offloading: where host memory is used."""
+        """operations: where nonlinear inputs are packed too; offloading: where host memory is used; budget: of memory, if any."""
         self.operations, self.offloading = operations, offloading
+        self.budget = budget or BudgetControl(None)
         # Since gradients of gradients were seen: in them an error of a copy has effects that nobody measures.
         self.exact = False
         self._minimum = config.min_tensor_bytes
@@ -61,7 +64,7 @@ class Hooks:
         )
         self._passed = Passed(self.ledger, figures.count_passed)
         self.seeds = Seeds(rank(os.environ))
-        self._actions = StorageActions(self.ledger, account, figures, self.seeds)
+        self._actions = StorageActions(self.ledger, account, figures, self.seeds, self.budget)
         self.weights = CastWeights(self.ledger, self._actions.deriving)
         self.trials = Trials(_itself, figures.tried.append, figures.count_raw)
         settling = Settling(config, figures, sites, operations, account, self._actions, self.trials)
@@ -159,7 +162,8 @@ class Hooks:
         if self.offloading is not None:
             self._opening(self.offloading, handle)
         try:
-            t = self.ledger.open(handle)
+            with self.budget.reading(handle.entry if isinstance(handle, Handle) else None):
+                t = self.ledger.open(handle)
         except (DecodeFailed, MemoryError, torch.cuda.OutOfMemoryError) as error:
             self._figures.count_raw(f"DecodeFailed{type(error.__cause__).__name__}")
             raise

@@ -78,6 +78,12 @@ OPTIONS: Final = (
         "Never",
         f"let what is kept wait in pinned host memory (GPUs): {_one_of(config.OFFLOAD)}",
     ),
+    Option(
+        "--memory-budget",
+        config.ENV_MEMORY_BUDGET,
+        "",
+        "how much memory of the device a step may take, as 20Gi or a share in percent: packs no more than that takes",
+    ),
     Option("--compare", config.ENV_COMPARE, "0", "run twice, compare gradients of so many steps with plain training's"),
     Option("--all", config.ENV_ALL_ROWS, "0", "show all rows of the report and all modules, not the largest alone", given="1"),
     Option("--verify", config.ENV_VERIFY, "0", "keep originals too and compare every copy that is read", given="1"),

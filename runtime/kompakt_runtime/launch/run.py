@@ -101,7 +101,7 @@ def _run_plainly(program: Sequence[str], settings: Mapping[str, str], folder: Pa
     steps = settings[config.ENV_COMPARE]
     _tell(f"run 1 of 2, without compression: ends after {steps} optimizer steps, whose gradients are kept to compare with")
     (folder / "plain").mkdir()
-    plain = {config.ENV_MODE: "None", config.ENV_OFFLOAD: "Never", config.ENV_BATCH: "Keep"}
+    plain = {config.ENV_MODE: "None", config.ENV_OFFLOAD: "Never", config.ENV_BATCH: "Keep", config.ENV_MEMORY_BUDGET: ""}
     plain |= {config.ENV_ACTIVATION_GRADIENTS: "", config.ENV_NONLINEAR: ""}
     code = _run(program, {**settings, **plain, config.ENV_STATE_DIR: str(folder / "plain")})
     _tell(f"the plain run ended with code {code}, so there is nothing to compare" if code else "run 2 of 2, with compression")

@@ -14,7 +14,7 @@ from weakref import ref
 
 import torch
 
-from kompakt_runtime.compat.tensors import version_of
+from kompakt_runtime.compat.tensors import device_of, version_of
 from kompakt_runtime.figures.counted import Figures
 from kompakt_runtime.offload.host_memory import may_pin
 from kompakt_runtime.offload.plan import AHEAD, HOST_MEMORY, LEAVING, SMALL, OffloadPlan, Place
@@ -97,7 +97,7 @@ class Offloading:
     def entered(self, module: Any) -> None:
         """A forward pass of the outermost module begins."""
         if self._thread is None:
-            device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
+            device = device_of(module)
             self._thread, self._lane = threading.get_ident(), self._lanes(device)
             self._reason = NOT_MEASURED if self._lane is not None else NO_GPU
         if self._thread == threading.get_ident():

@@ -83,6 +83,27 @@ def time_of_a_step(overhead: Mapping[str, str], counts: list[tuple[int, int]]) -
     return [f"time of a step: not measured; too few of the first {had} optimizer steps ran undisturbed"]
 
 
+def budget(found: Mapping[str, Any], config: RuntimeConfig) -> list[str]:
+    """What a budget of memory costs and what more would buy, or the smallest that works; nothing where nobody gave one."""
+    if not found:
+        asked = config.memory_budget
+        return [] if asked is None else [f"memory budget {asked.text}: all was packed; a plan takes four optimizer steps or more"]
+    size = {name: f"{megabytes(found[name])} MB" for name in ("bytes", "peakBytes", "leastBytes", "plainBytes")}
+    if not found["reached"]:
+        workers = ", ".join(f"{megabytes(nbytes)} MB on {n} workers" for n, nbytes in found["sharded"].items())
+        return [
+            f"memory budget {found['asked']} ({size['bytes']}) not reached: with all that may be packed a step takes"
+            f" {size['leastBytes']}, the smallest budget that works; sharding weights, their gradients and the optimizer's state"
+            f" by FSDP2 would leave {workers}, by arithmetic"
+        ]
+    return [
+        f"memory budget {found['asked']} ({size['bytes']}): a step takes at most {size['peakBytes']} with {found['packed']} of"
+        f" {found['layers']} layers packed, which cost {found['milliseconds']} ms of it; all packed: {size['leastBytes']},"
+        f" {found['allMilliseconds']} ms; none: {size['plainBytes']}; 1 GiB more would save"
+        f" {found['milliseconds'] - found['moreMilliseconds']:.3f} ms"
+    ]
+
+
 def unmatched(overrides: Iterable[SiteOverride], matched: set[str]) -> list[str]:
     return [f"override '{one.modules}' matched no module" for one in overrides if one.modules not in matched]
 

@@ -182,5 +182,6 @@ def _answers(config: RuntimeConfig, trained: list[export.Report]) -> list[str]:
     return [
         *notes.unmatched(config.overrides, matched),
         *notes.batch(trained, config, steps),
+        *notes.budget(export.tightest_budget(trained), config),
         *notes.time_of_a_step(export.highest_overhead(trained), counts),
     ]

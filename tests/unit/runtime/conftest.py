@@ -106,8 +106,9 @@ def running():
 
     started = []
 
-    def start(offloading=None, **settings):
-        session = Session(RuntimeConfig(**{"mode": "ErrorBounded", "min_tensor_bytes": 0, **settings}), offloading=offloading)
+    def start(offloading=None, memory=None, **settings):
+        config = RuntimeConfig(**{"mode": "ErrorBounded", "min_tensor_bytes": 0, **settings})
+        session = Session(config, offloading=offloading, memory=memory)
         session.start()
         started.append(session)
         return session

@@ -1,0 +1,193 @@
+"""Trainings that are given a budget of memory: whether they stay within it, and what is packed for that."""
+
+import pytest
+import torch
+from torch import nn
+
+from kompakt_runtime.amounts import Amount
+from kompakt_runtime.config import ConfigError, RuntimeConfig
+from kompakt_runtime.report.text import Report
+from tests.support.runtime.compiling import compiled
+
+ROWS, WIDTH, OTHER = 256, 64, 1_000_000
+
+
+class Counted:
+    """A device of which activations take what the runtime counts, and everything else `OTHER` bytes."""
+
+    def __init__(self, figures, device) -> None:
+        self._holding = figures.holding
+
+    def there(self) -> int:
+        return 10 * OTHER
+
+    def now(self) -> int:
+        return OTHER + self._holding.held
+
+    def peak(self) -> int:
+        return OTHER + self._holding.worst.held
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    blocks = [part for _ in range(4) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.LayerNorm(WIDTH))]
+    return nn.Sequential(*blocks, nn.Linear(WIDTH, 4))
+
+
+def products() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(6)))
+
+
+def trained(session, model, steps: int, rows=lambda step: ROWS) -> list[int]:
+    """Bytes of each step's peak."""
+    optimizer, peaks = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9), []
+    for step in range(steps):
+        optimizer.zero_grad()
+        x = torch.randn(rows(step), WIDTH, generator=torch.Generator().manual_seed(step))
+        model(x).square().mean().backward()
+        optimizer.step()
+        peaks.append(OTHER + session.figures.holding.last.held)
+    return peaks
+
+
+def said(running, budget, model=None, steps: int = 8, **settings):
+    session = running(memory=Counted, memory_budget=Amount.of(str(budget)), **settings)
+    peaks = trained(session, model or network(), steps)
+    return session, peaks, session.figures.budget()
+
+
+@pytest.fixture
+def ends(running):
+    """Peaks of a step that packs all, and of one that packs nothing, as the plan has them."""
+    session, _, found = said(running, 1)
+    session.stop()
+    return found["leastBytes"], found["plainBytes"]
+
+
+def test_what_needs_no_packing_stays_as_it_is(running):
+    session, peaks, found = said(running, 4 * OTHER)
+    assert found["reached"]
+    assert found["packed"] == 0
+    assert found["milliseconds"] == 0.0
+    assert session.figures.raw["WithinBudget"] > 0
+    assert max(peaks) <= found["plainBytes"]
+
+
+def test_a_budget_that_is_too_small_packs_all_and_says_what_would_do(running):
+    session, peaks, found = said(running, OTHER // 2)
+    assert not found["reached"]
+    assert found["packed"] == found["layers"] > 4
+    assert not session.figures.raw["WithinBudget"]
+    assert found["leastBytes"] >= max(peaks[4:]) > found["bytes"]
+    assert found["sharded"]["2"] > found["sharded"]["8"] > 0
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
+def test_each_step_by_the_plan_is_within_the_budget(running, ends, share):
+    least, most = ends
+    budget = int(least + share * (most - least))
+    _session, peaks, found = said(running, budget, steps=12)
+    assert found["reached"]
+    assert 0 < found["packed"] < found["layers"]
+    assert max(peaks[4:]) <= budget
+    assert 0 < found["milliseconds"] < found["allMilliseconds"]
+    assert found["moreMilliseconds"] == 0.0  # a GiB more, and nothing would be packed
+
+
+def test_a_layer_that_stays_has_the_gradient_of_plain_training(running):
+    """With nothing packed all have it."""
+    session = running(memory=Counted, memory_budget=Amount.of("90%"))
+    model = network()
+    trained(session, model, 5)
+    x = torch.randn(ROWS, WIDTH)
+    model.zero_grad()
+    model(x).square().mean().backward()
+    ours = [weight.grad.clone() for weight in model.parameters()]
+    session.stop()
+    model.zero_grad()
+    model(x).square().mean().backward()
+    assert all(torch.equal(mine, weight.grad) for mine, weight in zip(ours, model.parameters(), strict=True))
+
+
+def test_a_larger_batch_than_the_recorded_one_makes_the_plan_tighter(running, ends):
+    """The first step of it may take more than the budget; those after do not."""
+    least, most = ends
+    budget = int(least + 0.9 * (most - least))
+    session = running(memory=Counted, memory_budget=Amount.of(str(budget)))
+    peaks = trained(session, network(), 8, rows=lambda step: ROWS if step < 6 else 2 * ROWS)
+    assert max(peaks[4:6]) <= budget < peaks[6]
+    assert peaks[7] <= budget
+
+
+def test_compiled_code_packs_no_more_than_the_budget_takes(running):
+    session = running(memory=Counted, memory_budget=Amount.of("1"))
+    trained(session, compiled(products()), 6)
+    least, most = (session.figures.budget()[name] for name in ("leastBytes", "plainBytes"))
+    session.stop()
+    torch._dynamo.reset()
+    budget = (least + most) // 2
+    session, peaks, found = said(running, budget, compiled(products()), steps=10)
+    assert found["reached"]
+    assert 0 < found["packed"] < found["layers"]
+    assert max(peaks[4:]) <= budget
+
+
+def test_measured_steps_pack_all(running):
+    """So that layers that stay for now are known, and what measuring takes more is no matter."""
+    session, _, _found = said(running, 4 * OTHER, steps=4)
+    before = session.figures.compressed
+    for site in session.sites:
+        site.observing = True
+    trained(session, network(), 1)
+    assert session.figures.compressed > before
+
+
+def test_memory_that_cannot_be_read_costs_the_plan_and_not_the_training(running, monkeypatch):
+    def fails(self):
+        raise OSError("no such file")
+
+    monkeypatch.setattr(Counted, "now", fails)
+    session, peaks, found = said(running, 4 * OTHER)
+    assert found == {}
+    assert len(peaks) == 8
+    assert session.figures.compressed
+
+
+def test_without_a_budget_nothing_is_recorded(running):
+    session = running()
+    trained(session, network(), 6)
+    assert session.figures.budget() == {}
+    assert not session.figures.raw["WithinBudget"]
+
+
+def test_the_report_says_what_the_budget_cost_and_what_more_would_buy(running, ends):
+    least, most = ends
+    session, _, found = said(running, (least + most) // 2)
+    text = str(Report.of(session.config, session.figures))
+    assert f"with {found['packed']} of {found['layers']} layers packed, which cost {found['milliseconds']} ms of it" in text
+    assert "1 GiB more would save" in text
+
+
+def test_the_report_says_what_is_missing_to_a_budget_that_is_too_small(running):
+    session, _, _found = said(running, OTHER // 2)
+    text = str(Report.of(session.config, session.figures))
+    assert "not reached: with all that may be packed a step takes" in text
+    assert "by FSDP2 would leave" in text
+    assert "on 8 workers" in text
+
+
+def test_the_report_of_a_short_run_says_that_nothing_was_planned(running):
+    session, _, _ = said(running, OTHER, steps=2)
+    assert "all was packed; a plan takes four optimizer steps or more" in str(Report.of(session.config, session.figures))
+
+
+@pytest.mark.parametrize("mode", ["None", "Lossless"])
+def test_a_budget_needs_a_mode_that_can_choose(mode):
+    with pytest.raises(ConfigError, match=rf"KOMPAKT_MEMORY_BUDGET is '1Gi'; that needs mode ErrorBounded.*not {mode}"):
+        RuntimeConfig.from_env({"KOMPAKT_MODE": mode, "KOMPAKT_MEMORY_BUDGET": "1Gi"})
+
+
+def test_a_wrong_budget_is_named():
+    with pytest.raises(ConfigError, match=r"KOMPAKT_MEMORY_BUDGET is '20GiB'; right is an amount such as 20Gi"):
+        RuntimeConfig.from_env({"KOMPAKT_MODE": "ErrorBounded", "KOMPAKT_MEMORY_BUDGET": "20GiB"})
