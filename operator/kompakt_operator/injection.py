@@ -56,6 +56,7 @@ def environment(
         contract.ENV_MIN_TENSOR_BYTES: str(compression.min_tensor_bytes),
         contract.ENV_ACTIVATION_GRADIENTS: str(gradients or ActivationGradients.EXACT),
         contract.ENV_OFFLOAD: str(compression.offload),
+        contract.ENV_MEMORY_BUDGET: compression.memory_budget,
         contract.ENV_FAILURE_POLICY: str(compression.failure_policy),
         contract.ENV_BATCH: "Measure" if batch and batch.state is BatchState.MEASURING else str(compression.batch_size),
         contract.ENV_STATE_DIR: contract.INJECT_STATE_PATH,

@@ -5,8 +5,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kompakt_core import contract
+from kompakt_core.errors import InvalidInput
 from kompakt_core.job.gradients import in_force
 from kompakt_core.job.measured import Pace, at_the_end, written
 from kompakt_core.job.model import TrainingJob
@@ -15,9 +18,14 @@ from kompakt_core.job.reports import merged, read_report
 from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
 from kompakt_runtime import config
+from kompakt_runtime.amounts import AMOUNT, Amount
+from kompakt_runtime.budget.control import BudgetFigures
+from kompakt_runtime.budget.plan import BudgetPlan
 from kompakt_runtime.figures import export
 from kompakt_runtime.figures.counted import Away, Figures
 from tests.support.crds import schema
+
+PLAN = BudgetPlan(frozenset({"a", "b"}), frozenset({"c"}), 990, 0.0125)
 
 
 def parsed(**spec: object) -> TrainingJob:
@@ -34,6 +42,17 @@ def test_the_slowest_ranks_pace_arrives_in_the_status_as_its_schema_has_it() -> 
     assert found == Pace(0.2, 4096, 2)
     job = parsed(communication={"gradientBytes": "1M"})
     assert {*written(found, job, "Rack"), "stalls"} == set(schema("trainingjobs", "status", "profile")["properties"])
+
+
+@given(st.one_of(st.from_regex(AMOUNT, fullmatch=True), st.text(max_size=12)))
+def test_an_amount_that_the_operator_takes_is_one_that_the_runtime_reads(text: str) -> None:
+    try:
+        Amount.of(text)
+    except ValueError:
+        with pytest.raises(InvalidInput):
+            parsed(activationCompression={"memoryBudget": text or "0"})
+    else:
+        assert parsed(activationCompression={"memoryBudget": text}).compression.memory_budget == text
 
 
 @dataclass
@@ -58,6 +77,7 @@ def line(plain: int, saved: int) -> str:
             overhead=lambda: {"percent": "17.2"},
             away=Away(tensors=3, bytes=300, late=1, reasons=Counter(NotHidden=5)),
             raw_bytes=Counter(Small=7),
+            budget=lambda: BudgetFigures("1000", 1000, PLAN, 700, 2000, 0.04, 0.0, 300).said(),
         )
         for _ in range(2)
     ]
@@ -84,6 +104,9 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
     assert (found["peakBytes"], found["plainPeakBytes"], found["peakTensor"]) == (41, 90, "encoder.3, saved")
     assert found["peakStep"] == 1
     assert (found["reservedBytes"], found["allocatedBytes"], found["rawBytes"]) == (1000, 900, {"Small": 28})
+    budget, declared = found["memoryBudget"], schema("trainingjobs", "status", "compression", "memoryBudget")["properties"]
+    assert (budget["bytes"], budget["peakBytes"], budget["leastBytes"], budget["milliseconds"]) == (1000, 990, 700, "12.500")
+    assert set(budget) == set(declared)
     assert set(found) <= set(schema("trainingjobs", "status", "compression")["properties"])
 
 
@@ -96,6 +119,7 @@ def test_the_runtimes_figures_arrive_in_the_status_as_its_schema_has_them() -> N
         {"nonlinearInputs": "Keep"},
         {"mode": "Lossless"},
         {"offload": "Auto"},
+        {"memoryBudget": "1.5Gi"},
         {"targetGradientError": ".05", "minTensorBytes": 4096, "overrides": [{"modules": "head.*", "mode": "None"}]},
     ],
 )
@@ -108,5 +132,6 @@ def test_the_runtime_understands_what_the_operator_writes(compression: dict[str,
     wanted, settings = job.compression, ("mode", "offload", "target", "failure_policy", "min_tensor_bytes")
     assert [getattr(read, name) for name in settings] == [getattr(wanted, name) for name in settings]
     assert read.bounds_activations == (told == "Bounded")
+    assert ("" if read.memory_budget is None else read.memory_budget.text) == wanted.memory_budget
     assert (read.attempt, read.state_dir) == (7, contract.INJECT_STATE_PATH)
     assert [(o.modules, o.mode) for o in read.overrides] == [(o.modules, o.mode) for o in wanted.overrides]

@@ -200,6 +200,8 @@ ENV_ACTIVATION_GRADIENTS: Final = "KOMPAKT_ACTIVATION_GRADIENTS"
 ENV_NONLINEAR: Final = "KOMPAKT_NONLINEAR_INPUTS"
 # operator, `kompakt run`, users -> runtime: `Never` or `Auto`: whether tensors may wait in host memory
 ENV_OFFLOAD: Final = "KOMPAKT_OFFLOAD"
+# operator, `kompakt run`, users -> runtime: how much memory of its device a step may take, as `20Gi` or `80%`; empty: no budget
+ENV_MEMORY_BUDGET: Final = "KOMPAKT_MEMORY_BUDGET"
 # operator, users -> runtime: `Ignore` or `Fail`: whether training ends where compression cannot start
 ENV_FAILURE_POLICY: Final = "KOMPAKT_FAILURE_POLICY"
 # operator, `kompakt run` -> runtime: `Keep`, `Suggest`, `Measure` or `Raise`: what is done about the batch that would fit
@@ -221,6 +223,7 @@ ENV_PROFILE_DATA: Final = "KOMPAKT_PROFILE_DATA"
 RUNTIME_ENV: Final = frozenset(
     {ENV_MODE, ENV_TARGET, ENV_OVERRIDES, ENV_MIN_TENSOR_BYTES, ENV_FAILURE_POLICY, ENV_STATE_DIR, ENV_ATTEMPT}
     | {ENV_PROGRESS_FILE, ENV_METRICS_PORT, ENV_BATCH, ENV_ACTIVATION_GRADIENTS, ENV_NONLINEAR, ENV_OFFLOAD}
+    | {ENV_MEMORY_BUDGET}
 )
 
 # Injection: an init container copies the runtime into an emptyDir that the trainer mounts read-only.

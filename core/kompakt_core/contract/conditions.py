@@ -15,6 +15,9 @@ class Type(StrEnum):
     RUNNING = "Running"
     # operator -> users: activations are compressed; else the reason says why not
     COMPRESSION_ACTIVE = "CompressionActive"
+    # operator -> users: a step takes more than `memoryBudget` even with all packed; the message has the smallest budget that
+    # works. Absent until a plan was made
+    BUDGET_NOT_REACHED = "BudgetNotReached"
     # operator -> users, kstatus: the job has ended well
     COMPLETE = "Complete"
     # operator -> users, kstatus: the job has failed for good
@@ -69,6 +72,12 @@ class ConditionReason(StrEnum):
     SUSPENDED = "Suspended"
     # operator -> users: `spec.suspend` is not set
     NOT_SUSPENDED = "NotSuspended"
+    # operator -> users: packing all that may be packed does not suffice
+    ALL_PACKED = "AllPacked"
+    # operator -> users: a step by the plan stays within `memoryBudget`
+    WITHIN_BUDGET = "WithinBudget"
+    # operator -> users: the spec names no `memoryBudget` any more
+    NO_BUDGET = "NoBudget"
     # operator -> users: an attempt has ended and the next one follows
     RESTARTING = "Restarting"
     # operator -> users: too many restarts in a row that did not count; the job is tried again later

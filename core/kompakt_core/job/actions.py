@@ -226,8 +226,7 @@ def _run(
     incomplete = bool(old) or (len(own) < job.workers and not waits) or any(isinstance(one, RequestNodes) for one in asked)
     after = workload.told(job, queueing, attempt_state.observed(job, after, own, incomplete, now), own)
     after = nodes.told(job.name, provisioning, after, now)
-    extra = figures.compression_condition(job, figures.compression_of(job, after, own), False, skipped)
-    after = after if extra is None else after.with_conditions(extra)
+    after = figures.with_compression(job, after, figures.compression_of(job, after, own), False, skipped)
     removed = [DeleteService(name) for name in sorted(names - {service_name(job.name, after.attempt)})]
     going = _delete(old, _grace(job, after))
     ready = workload.running(queueing, after)
@@ -299,8 +298,7 @@ def _write(job: TrainingJob, before: JobStatus, after: JobStatus, pods: Sequence
     own = [pod for pod in pods if pod.attempt == after.attempt]
     compression = figures.compression_to_show(job, before, after, pods)
     if after.finished:
-        extra = figures.compression_condition(job, compression, True)
-        after = after if extra is None else after.with_conditions(extra)
+        after = figures.with_compression(job, after, compression, True)
     pace = measured.at_the_end(own) or after.pace
     profile = measured.profile_of(job, pace, after.level, before.written.get("profile") or {})
     shown = statuses.figures_of(job, own, compression) | {

@@ -57,9 +57,9 @@ def read_batch(value: object) -> Batch | None:
 
 def fingerprint(job: TrainingJob) -> str:
     """The same as long as nothing changes on which the measured batch depends: roles and compression."""
-    # What the spec leaves open is as an operator had it that did not know activationGradients: an upgrade is no change.
+    # What the spec leaves open is as an operator had it that did not know these fields: an upgrade is no change.
     open_ = {"nonlinear_inputs": NonlinearInputs.KEEP}
-    compression = open_ | {name: value for name, value in plain(job.compression).items() if value is not None}
+    compression = open_ | {name: value for name, value in plain(job.compression).items() if value not in (None, "")}
     parts = [[plain(role) for role in job.roles], compression]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -23,6 +23,12 @@ TARGET_CEL: Final = r"self.matches('^0?\\.[0-9]+$') && double(self) > 0.0 && dou
 TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)
 
 
+# An amount as Kubernetes writes it, or percents; the runtime's amounts.py reads the same.
+BUDGET: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(%|[kMGT]|[KMGT]i)?", re.ASCII)
+BUDGET_CEL: Final = (
+    r"self.matches('^[0-9]{1,15}(\\.[0-9]{1,6})?(%|[kMGT]|[KMGT]i)?$') && self.matches('[1-9]') && "
+    r"(!self.endsWith('%') || double(self.substring(0, self.size() - 1)) <= 100.0)"
+)
 FORMERLY: Final = {
     NonlinearInputs.KEEP: ActivationGradients.EXACT,
     NonlinearInputs.BOUNDED: ActivationGradients.BOUNDED,
@@ -31,6 +37,12 @@ FORMERLY: Final = {
 
 def _no_target(text: str) -> Broken:
     good = TARGET.fullmatch(text) is not None and 0 < float(text) <= 0.1
+    return None if good else ("", f"; got {shown(text)}")
+
+
+def _no_budget(text: str) -> Broken:
+    found = BUDGET.fullmatch(text)
+    good = found is not None and float(found[1]) > 0 and (found[2] != "%" or float(found[1]) <= 100)
     return None if good else ("", f"; got {shown(text)}")
 
 
@@ -114,6 +126,16 @@ class ActivationCompression(Declared, frozen=True):
             example="Auto",
         ),
     ] = Offload.NEVER
+    memory_budget: Annotated[
+        str,
+        about(
+            "How much memory of its GPU a step may take: an amount, or a share of the GPU's memory. Only as much is packed as "
+            "keeps a step within it. Absent: as much as can be. Needs mode ErrorBounded.",
+            longest=24,
+            example="20Gi",
+            rules=(ValidationRule(BUDGET_CEL, rejections.BUDGET, _no_budget),),
+        ),
+    ] = ""
     batch_size: Annotated[
         BatchSize,
         about(
@@ -161,6 +183,11 @@ class ActivationCompression(Declared, frozen=True):
             "self.mode != 'None' || self.offload == 'Never'",
             rejections.OFFLOAD_WITHOUT_MODE,
             unless(lambda c: c.mode is not CompressionMode.NONE or c.offload is Offload.NEVER, "offload"),
+        ),
+        ValidationRule(
+            "!has(self.memoryBudget) || self.mode == 'ErrorBounded'",
+            rejections.BUDGET_WITHOUT_MODE,
+            unless(lambda c: not c.memory_budget or c.mode is CompressionMode.ERROR_BOUNDED, "memoryBudget"),
         ),
         ValidationRule(
             "!has(self.activationGradients) || self.activationGradients == 'Exact' || self.mode == 'ErrorBounded'",

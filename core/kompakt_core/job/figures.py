@@ -1,4 +1,4 @@
-"""status.compression and the condition CompressionActive: while a job runs what rank 0's pod says, at the end the sum of all."""
+"""status.compression and its conditions: while a job runs what rank 0's pod says, at the end the sum of all."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -45,6 +45,27 @@ def compression_condition(job: TrainingJob, found: Mapping[str, Any], finished: 
             Type.COMPRESSION_ACTIVE, False, ConditionReason.NO_REPORT, "no worker left a report of the start-up hook"
         )
     return condition(Type.COMPRESSION_ACTIVE, None, ConditionReason.NO_REPORT_YET, "rank 0's pod has not said anything yet")
+
+
+def with_compression(
+    job: TrainingJob, after: JobStatus, found: Mapping[str, Any], finished: bool, skipped: str = ""
+) -> JobStatus:
+    """The status with the conditions that tell of compression."""
+    told = (compression_condition(job, found, finished, skipped), _budget_condition(job, after, found))
+    return after.with_conditions(*(one for one in told if one is not None))
+
+
+def _budget_condition(job: TrainingJob, after: JobStatus, found: Mapping[str, Any]) -> Condition | None:
+    """BudgetNotReached; None while no plan was made, and where nobody ever asked for one."""
+    if budget := found.get("memoryBudget"):
+        took = f"a step takes {budget['peakBytes']} bytes, of {budget['bytes']} of memoryBudget"
+        if budget["peakBytes"] <= budget["bytes"]:
+            return condition(Type.BUDGET_NOT_REACHED, False, ConditionReason.WITHIN_BUDGET, took)
+        words = f"{took}, with all packed; the smallest budget that works is {budget['leastBytes']} bytes"
+        return condition(Type.BUDGET_NOT_REACHED, True, ConditionReason.ALL_PACKED, words)
+    if Type.BUDGET_NOT_REACHED in after.conditions and not job.compression.memory_budget:
+        return condition(Type.BUDGET_NOT_REACHED, False, ConditionReason.NO_BUDGET)
+    return None
 
 
 def _reason_word(reason: str) -> str:

@@ -27,6 +27,13 @@ BATCH_MAX: Final = "activationCompression.maxBatchSize needs batchSize Raise and
 OFFLOAD_WITHOUT_MODE: Final = (
     "activationCompression.offload Auto needs a mode other than None, since the runtime does not look at tensors then"
 )
+BUDGET: Final = (
+    "memoryBudget is an amount above 0 such as 20Gi or 512Mi, or a share of the device's memory above 0% and at most 100%, "
+    "such as 80%"
+)
+BUDGET_WITHOUT_MODE: Final = (
+    "activationCompression.memoryBudget needs mode ErrorBounded, since there is nothing to choose from in the others"
+)
 BATCH_WITHOUT_MODE: Final = "activationCompression.batchSize needs a mode other than None, since the runtime does the measuring"
 NO_GPU_ROLE: Final = "roles: at least one role needs gpusPerReplica above 0"
 WORKERS: Final = f"roles: a job has at most {MAX_WORKERS} pods, all roles together"

@@ -30,10 +30,15 @@ PAGE_MARK: Final = "# kompakt "  # begins the line of a page of metrics that has
 # What grows all the time and, by itself, is not worth a write of the status.
 GROWING: Final = frozenset(
     {"plainBytes", "savedBytes", "steps", "ratio", "raw", "rawBytes", "offloadedBytes", "offloadReasons"}
+    | {"memoryBudget"}
     | {"peakBytes", "plainPeakBytes", "peakStep", "peakTensor", "reservedBytes", "allocatedBytes"}
 )
 UNREADABLE: Final = "Unreadable"  # in place of what is no word
 NOTEWORTHY: Final = 0.01  # by what share of itself a ratio or a peak changes before that is news
+# Fields of the summary's `budget`, which are those of the status: bytes, and milliseconds as numbers.
+BUDGET_BYTES: Final = ("bytes", "peakBytes", "leastBytes", "plainBytes")
+BUDGET_TIMES: Final = ("milliseconds", "allMilliseconds", "moreMilliseconds")
+MOST_TIME: Final = 1e9  # milliseconds; no step takes days
 # Field of the summary's `peak` -> field of the status.
 PEAK: Final = {
     "bytes": "peakBytes", "plainBytes": "plainPeakBytes", "step": "peakStep", "reservedBytes": "reservedBytes",
@@ -106,6 +111,7 @@ def merged(reports: Iterable[Mapping[str, Any]], workers: int = 0) -> dict[str, 
     if any("rawBytes" in report for report in found):
         result["rawBytes"] = _reasons(report.get("rawBytes") for report in found)
     result |= _highest_peak(found)
+    result |= _tightest_budget(found)
     result |= _offloaded([away for report in found if isinstance(away := report.get("offload"), Mapping)])
     result |= _smallest_batch(found) | _highest_overhead(found)
     if sums["savedBytes"]:
@@ -148,6 +154,21 @@ def _highest_peak(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _held(peak: Mapping[str, Any], name: str) -> int:
     return count(peak, name, LARGEST if name == "step" else MOST_AT_ONCE)
+
+
+def _tightest_budget(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the worker whose plan needs most of its budget; nothing where none has a plan."""
+    told = [budget for report in reports if isinstance(budget := report.get("budget"), Mapping)]
+    told = [budget for budget in told if all(count(budget, name, MOST_AT_ONCE) for name in BUDGET_BYTES)]
+    if not told:
+        return {}
+    worst = max(told, key=lambda budget: budget["peakBytes"] / budget["bytes"])
+    times = {name: f"{worst[name]:.3f}" for name in BUDGET_TIMES if _is_time(worst.get(name))}
+    return {"memoryBudget": {**{name: worst[name] for name in BUDGET_BYTES}, **times}}
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_TIME
 
 
 def _offloaded(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -89,6 +89,29 @@ class ExpectedPodsStatus(Declared, frozen=True):
     ] = ABSENT
 
 
+class MemoryBudgetStatus(Declared, frozen=True):
+    """What memoryBudget costs, of the rank whose plan needs most of it."""
+
+    bytes: Annotated[int, about("The budget.", unit="bytes", low=0, example=21474836480)] = ABSENT
+    peak_bytes: Annotated[int, about("The most that a step takes by the plan.", unit="bytes", low=0, example=21300000000)] = (
+        ABSENT
+    )
+    least_bytes: Annotated[
+        int,
+        about("The most that a step takes with all packed: no smaller budget works.", unit="bytes", low=0, example=14100000000),
+    ] = ABSENT
+    plain_bytes: Annotated[
+        int, about("The most that a step would take with nothing packed.", unit="bytes", low=0, example=35100000000)
+    ] = ABSENT
+    milliseconds: Annotated[
+        str, about("Time of packing and unpacking in a step by the plan.", unit="milliseconds", example="18.250")
+    ] = ABSENT
+    all_milliseconds: Annotated[str, about("The same with all packed.", unit="milliseconds", example="61.004")] = ABSENT
+    more_milliseconds: Annotated[str, about("The same with a budget of 1 GiB more.", unit="milliseconds", example="14.100")] = (
+        ABSENT
+    )
+
+
 class CompressionStatus(Declared, frozen=True):
     """What activationCompression saved."""
 
@@ -155,6 +178,9 @@ class CompressionStatus(Declared, frozen=True):
     allocated_bytes: Annotated[
         int,
         about("The most of reservedBytes that tensors had at a time.", unit="bytes", low=0, example=20000000000),
+    ] = ABSENT
+    memory_budget: Annotated[
+        MemoryBudgetStatus, about("With memoryBudget, once a plan is in force.", example={"bytes": 21474836480})
     ] = ABSENT
     overhead_percent: Annotated[
         str, about("Time that compression adds to a step, in the slowest worker.", unit="percent", example="17.2")

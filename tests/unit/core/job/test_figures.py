@@ -67,6 +67,56 @@ def test_the_condition_of_a_job_that_is_switched_off_names_the_file(running: Any
     assert message.startswith(f"a pod has the file /var/run/kompakt/off, which switches compression off; {told}")
 
 
+BUDGET = {
+    "asked": "1000", "bytes": 1000, "reached": True, "peakBytes": 990, "leastBytes": 700, "plainBytes": 2000,
+    "milliseconds": 12.5, "allMilliseconds": 40.0, "moreMilliseconds": 0.0, "packed": 3, "layers": 9, "sharded": {"2": 500},
+}  # fmt: skip
+
+
+def test_the_status_tells_what_a_budget_of_memory_costs(running: Any) -> None:
+    assert "BudgetNotReached" not in running.status.conditions
+    found = heard(running, budget=BUDGET).settle().stored["compression"]
+    assert found["memoryBudget"] == {
+        "bytes": 1000, "peakBytes": 990, "leastBytes": 700, "plainBytes": 2000,
+        "milliseconds": "12.500", "allMilliseconds": "40.000", "moreMilliseconds": "0.000",
+    }  # fmt: skip
+    assert running.condition("BudgetNotReached") == ("False", "WithinBudget")
+
+
+def test_a_budget_that_is_too_small_is_a_condition_that_names_one_that_works(running: Any) -> None:
+    heard(running, budget=BUDGET | {"peakBytes": 1100, "leastBytes": 1100}).settle()
+    assert running.condition("BudgetNotReached") == ("True", "AllPacked")
+    message = running.status.conditions["BudgetNotReached"].message
+    assert message == (
+        "a step takes 1100 bytes, of 1000 of memoryBudget, with all packed; the smallest budget that works is 1100 bytes"
+    )
+
+
+def test_the_worker_counts_that_needs_most_of_its_budget() -> None:
+    reports = [SAID | {"budget": BUDGET | {"peakBytes": peak}} for peak in (800, 999, 900)]
+    assert merged(reports)["memoryBudget"]["peakBytes"] == 999
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"bytes": 0}, {"bytes": "1"}, {"peakBytes": -1}, {"leastBytes": 1 << 60}, {"plainBytes": None}]
+)
+def test_a_budget_that_cannot_be_is_left_out(wrong: dict[str, Any]) -> None:
+    assert "memoryBudget" not in merged([SAID | {"budget": BUDGET | wrong}])
+
+
+@pytest.mark.parametrize("wrong", [-1, "12", True, None, 1e300, float("nan"), [1]])
+def test_a_time_that_cannot_be_is_left_out(wrong: Any) -> None:
+    found = merged([SAID | {"budget": BUDGET | {"milliseconds": wrong}}])["memoryBudget"]
+    assert "milliseconds" not in found
+    assert found["allMilliseconds"] == "40.000"
+
+
+def test_a_condition_of_a_budget_that_was_taken_back_does_not_stay_true(running: Any) -> None:
+    heard(running, budget=BUDGET | {"peakBytes": 1100}).settle()
+    heard(running).settle()
+    assert running.condition("BudgetNotReached") == ("False", "NoBudget")
+
+
 def test_the_condition_tells_the_peak_and_without_one_only_what_was_kept(running: Any) -> None:
     heard(running, peak={"bytes": 4000, "plainBytes": 9000}).settle()
     told = running.status.conditions["CompressionActive"].message
