@@ -1,8 +1,8 @@
 """Which layers are packed so that a step stays within a budget and takes least time: decided from one recorded step.
 
 In that step all is packed that may be. A layer that is not takes more memory from the moment it saves to the moment it is read,
-and no time. Layers are packed in the order of what that wins at the peak for a second of time, until the peak is low enough;
-then those that turned out needless stay as they are after all.
+and no time. Layers are packed in the order of what that wins at the peak for a second of time, until the peak is low enough, or
+left out from all in the opposite order; needless ones are left out, some exchanged, and the faster of both plans is taken.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ import torch
 
 Tensor = Any
 MOST_SEARCHED: Final = 16  # layers up to which all choices are looked at
+EXCHANGED: Final = 16  # layers that are tried in place of others
 LEAST_SECONDS: Final = 1e-9  # what took no time that could be measured
 
 
@@ -76,26 +77,69 @@ class Choices:
 
     def fastest(self, budget: int) -> BudgetPlan:
         """Where no choice is within the budget, all layers are packed."""
-        chosen = torch.zeros(len(self.layers), dtype=torch.bool)
-        total = self.packed + self.more.sum(0)
-        while not chosen.all() and int(total.max()) > budget:
-            won = self.more[:, int(total.argmax())] / self.seconds
-            best = int(torch.where(chosen, -torch.inf, won).argmax())
-            if won[best] <= 0:
-                chosen[:] = True
-                break
-            chosen[best] = True
-            total = total - self.more[best]
-        return self._plan(self._relieved(chosen, budget))
+        if int(self.packed.max()) > budget:
+            return self._plan(torch.ones(len(self.layers), dtype=torch.bool))
+        none = torch.zeros(len(self.layers), dtype=torch.bool)
+        starts = (self._filled(none, budget), self._from_all(budget))
+        found = [self._exchanged(self._relieved(start, budget), budget) for start in starts if start is not None]
+        return self._plan(min(found, key=self._time))
 
-    def _relieved(self, chosen: Tensor, budget: int) -> Tensor:
-        """Without those, the slowest first, that stay as they are within the budget all the same."""
-        total = self._total(chosen)
-        for place in sorted(range(len(self.layers)), key=lambda place: -float(self.seconds[place])):
+    def _time(self, chosen: Tensor) -> float:
+        return float(self.seconds[chosen].sum())
+
+    def _filled(self, chosen: Tensor, budget: int, without: int = -1) -> Tensor | None:
+        """One layer after another is packed too: what wins most at the peak for a second. without: one that is not; None where
+        all others do not suffice.
+        """
+        chosen, total = chosen.clone(), self._total(chosen)
+        while int(total.max()) > budget:
+            won = torch.where(chosen, -1.0, self.more[:, int(total.argmax())] / self.seconds)
+            if without >= 0:
+                won[without] = -1.0
+            best = int(won.argmax())
+            if won[best] <= 0:
+                return None
+            chosen[best], total = True, total - self.more[best]
+        return chosen
+
+    def _from_all(self, budget: int) -> Tensor:
+        """One layer after another stays as it is: what saves most seconds for what it takes at its worst moment."""
+        chosen = torch.ones(len(self.layers), dtype=torch.bool)
+        total = self.packed
+        for place in torch.argsort(self._rate, descending=True).tolist():
+            if int((total + self.more[place]).max()) <= budget:
+                chosen[place], total = False, total + self.more[place]
+        return chosen
+
+    def _relieved(self, chosen: Tensor, budget: int, kept: int = -1) -> Tensor:
+        """Without those, the slowest first, that stay as they are within the budget all the same. kept: one that is packed."""
+        chosen, total = chosen.clone(), self._total(chosen)
+        for place in torch.argsort(torch.where(chosen, -self.seconds, torch.inf))[: int(chosen.sum())].tolist():
             more = total + self.more[place]
-            if chosen[place] and int(more.max()) <= budget:
+            if place != kept and int(more.max()) <= budget:
                 chosen[place], total = False, more
         return chosen
+
+    def _exchanged(self, chosen: Tensor, budget: int) -> Tensor:
+        """With one more that is packed, in place of what then becomes needless, and without one of the slowest, in place of which
+        others are packed, wherever that is faster.
+        """
+        for place in torch.argsort(torch.where(chosen, torch.inf, self._rate))[:EXCHANGED].tolist():
+            more = chosen.clone()
+            more[place] = True
+            chosen = min(chosen, self._relieved(more, budget, kept=place), key=self._time)
+        for place in torch.argsort(torch.where(chosen, -self.seconds, torch.inf))[:EXCHANGED].tolist():
+            less = chosen.clone()
+            less[place] = False
+            others = self._filled(less, budget, without=place)
+            if others is not None:
+                chosen = min(chosen, self._relieved(others, budget), key=self._time)
+        return chosen
+
+    @property
+    def _rate(self) -> Tensor:
+        """Seconds for a byte of what packing a layer wins at its best moment."""
+        return self.seconds / self.more.max(1).values.clamp(min=1)
 
     def best(self, budget: int) -> BudgetPlan:
         """By looking at all choices. Raises ValueError for more than MOST_SEARCHED layers."""

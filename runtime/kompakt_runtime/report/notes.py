@@ -93,7 +93,7 @@ def budget(found: Mapping[str, Any], config: RuntimeConfig) -> list[str]:
         workers = ", ".join(f"{megabytes(nbytes)} MB on {n} workers" for n, nbytes in found["sharded"].items())
         return [
             f"memory budget {found['asked']} ({size['bytes']}) not reached: with all that may be packed a step takes"
-            f" {size['leastBytes']}, the smallest budget that works; sharding weights, their gradients and the optimizer's state"
+            f" {size['leastBytes']}; no smaller budget is sure to work; sharding weights, gradients and the optimizer's state"
             f" by FSDP2 would leave {workers}, by arithmetic"
         ]
     return [

@@ -36,6 +36,16 @@ def test_a_script_runs_compressed_is_verified_and_ends_after_the_second_step():
         assert "stayed on the device: NoGpu" in done.stderr
 
 
+@pytest.mark.timeout(900)
+def test_a_script_is_held_to_a_budget_and_the_report_says_what_that_took():
+    """A share of the machine's memory that a process with torch in it has filled already."""
+    words = ("--memory-budget", "0.1%", "--min-tensor-bytes", "0", "--", sys.executable, str(SCRIPT), "8", "6")
+    done = kompakt_run(*words)
+    assert done.returncode == 0, done.stderr
+    assert "memory budget 0.1% (" in done.stderr
+    assert "not reached: with all that may be packed a step takes" in done.stderr
+
+
 def test_the_exit_code_is_the_program_s():
     done = kompakt_run("--", "sh", "-c", 'echo "$KOMPAKT_MODE $KOMPAKT_FAILURE_POLICY"; exit 5')
     assert (done.returncode, done.stdout) == (5, "ErrorBounded Fail\n")
@@ -95,6 +105,8 @@ def test_a_signal_to_end_is_handed_on_to_the_program():
             "--nonlinear-inputs is 'Bounded'; that needs mode ErrorBounded",
         ),
         (("--offload", "Some"), "--offload is 'Some'"),
+        (("--memory-budget", "20GB"), "--memory-budget is '20GB'; right is an amount such as 20Gi or 512Mi"),
+        (("--mode", "Lossless", "--memory-budget", "1Gi"), "--memory-budget is '1Gi'; that needs mode ErrorBounded"),
         (("--mode", "None", "--offload", "Auto"), "--offload is 'Auto'; that needs a mode other than None"),
     ],
 )
