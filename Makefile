@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := core client operator extender device-plugin runtime simulator cli
+PACKAGES := core client operator extender device-plugin runtime simulator sdk cli
 export UV_SYSTEM_CERTS := 1
 # The cache is on another file system than the checkout on many machines: say "copy" then without a warning.
 export UV_LINK_MODE ?= hardlink

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-FOLDERS = ("core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "cli")
+FOLDERS = ("core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "sdk", "cli")
 NO_INDEX = 2
 # What uv says when it cannot reach an index, in the words of its HTTP client.
 UNREACHABLE = ("error sending request", "Failed to fetch", "dns error", "Connection refused", "operation timed out")
@@ -42,6 +42,11 @@ def ours_of(folder: str) -> list[str]:
     return [name for name in FOLDERS if any(line.startswith((f"kompakt-{name}=", f"kompakt-{name}[")) for line in declared)]
 
 
+def package_of(folder: str) -> str:
+    """What is imported from it."""
+    return next(path.parent.name for path in (ROOT / folder).glob("*/__init__.py"))
+
+
 def build_wheels(folder: str, target: Path) -> list[str]:
     """Our own wheels that the package needs: those it declares, and itself."""
     for name in dict.fromkeys([*ours_of(folder), folder]):
@@ -63,7 +68,7 @@ def check(folder: str, work: Path) -> int:
     install = (uv, "pip", "install", "--quiet", "--python", python)
     must(run(*install, "--require-hashes", "-r", str(ROOT / "requirements" / f"{folder}.txt")))
     must(run(*install, "--no-deps", *build_wheels(folder, work / "wheels")))
-    done = run(python, "-I", str(PROBE), f"kompakt_{folder.replace('-', '_')}", *extras_of(folder), folder=work)
+    done = run(python, "-I", str(PROBE), package_of(folder), *extras_of(folder), folder=work)
     print(done.stdout + done.stderr, end="")
     return int(done.returncode != 0)
 

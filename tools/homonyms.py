@@ -14,7 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 GLOSSARY: Final = ROOT / "docs" / "glossary.md"
 # Tests and benchmarks make small worlds of their own, generated messages follow kubelet's names, examples are users' programs.
-ROOMS: Final = ("core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "cli", "tools")
+ROOMS: Final = ("core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "sdk", "cli", "tools")
 HEADING: Final = "## Words of another meaning elsewhere"
 ROW: Final = re.compile(r"^\| `(\w+)` \| (.+) \|$", re.MULTILINE)
 

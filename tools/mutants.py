@@ -25,7 +25,7 @@ from pathlib import Path
 from tools.imports import Importers
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "cli")
+ROOMS = ("core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "sdk", "cli")
 SECONDS = 60  # of the processor
 LONGEST = 300  # on the clock, for a mutant that makes a test wait for ever
 FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -102,7 +102,7 @@ def mutants_of(path: str, source: str) -> list[Mutant]:
 
 def modules(checkout: Path) -> list[Path]:
     """Our modules, without what is generated."""
-    found = [path for room in ROOMS for path in (checkout / room).glob("kompakt_*/**/*.py") if "proto" not in path.parts]
+    found = [path for room in ROOMS for path in (checkout / room).glob("kompakt*/**/*.py") if "proto" not in path.parts]
     return sorted(found)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).parent / "uv"
-PACKAGES = ["core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "cli"]
+PACKAGES = ["core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "sdk", "cli"]
 HEADER = "# Made by `make requirements` from the pyproject.toml files; do not edit.\n"
 
 

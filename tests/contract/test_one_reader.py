@@ -9,7 +9,7 @@ import pytest
 from kompakt_core import contract
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("core", "client", "operator", "extender", "device-plugin", "cli", "simulator")
+PACKAGES = ("core", "client", "operator", "extender", "device-plugin", "sdk", "cli", "simulator")
 CONTRACT = ROOT / "core" / "kompakt_core" / "contract"
 NAMES = {name: value for name, value in vars(contract).items() if name.startswith(("ANN_", "LABEL_"))}
 # Names that others use as a whole, without reading or writing a value: why.
@@ -38,7 +38,7 @@ OTHER_LISTS = {"core/kompakt_core/topology/graph.py"}  # NUMA nodes of GPUs, for
 def modules() -> Iterator[tuple[str, ast.AST]]:
     """All of the product outside the contract, by path."""
     for package in PACKAGES:
-        for path in sorted((ROOT / package).glob("kompakt_*/**/*.py")):
+        for path in sorted((ROOT / package).glob("kompakt*/**/*.py")):
             if CONTRACT not in path.parents:
                 yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 

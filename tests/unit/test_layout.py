@@ -24,6 +24,7 @@ PACKAGES = {
     "device-plugin": "kompakt_device_plugin",
     "runtime": "kompakt_runtime",
     "simulator": "kompakt_simulator",
+    "sdk": "kompakt",
     "cli": "kompakt_cli",
 }
 

@@ -79,7 +79,7 @@ def _ground(package: str, modules: Sequence[Module]) -> list[str]:
     known = {module.name for module in modules}
     imported = {name for module in own for name in module.imports}
     siblings = {name.split(".")[1] for name in imported & known if "." in name and not _within(name, package)}
-    rooms = {name.partition(".")[0] for name in imported if name.startswith("kompakt_")} - {room}
+    rooms = {name.partition(".")[0] for name in imported if f"{name}.".startswith(("kompakt.", "kompakt_"))} - {room}
     lines = [("from this package: ", siblings), ("from other packages: ", rooms)]
     return [line for title, names in lines if names for line in _wrapped(title + ", ".join(sorted(names)), "    └ ", 4)]
 

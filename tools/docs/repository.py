@@ -7,7 +7,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Each folder with a README that lists its modules; the package's name where the folder holds one.
-ROOMS: Final = ("core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "cli", "tools")
+ROOMS: Final = ("core", "client", "operator", "extender", "device-plugin", "runtime", "simulator", "sdk", "cli", "tools")
 # Made by a program, without docstrings.
 GENERATED: Final = ("device-plugin/kompakt_device_plugin/proto/",)
 

@@ -14,7 +14,7 @@ from tools.kube.command import output
 
 ROOT = Path(__file__).parents[3]
 UV = Path(sys.executable).parent / "uv"
-PACKAGES = ("core", "client", "cli", "simulator")
+PACKAGES = ("core", "client", "sdk", "cli", "simulator")
 STAND_IN = ("operator", "extender", "device-plugin", "runtime")  # of which tests of the command line make a cluster
 PINNED = dict(re.findall(r"^(\S+)==(\S+)$", (ROOT / "requirements" / "oldest.in").read_text(), re.MULTILINE))
 

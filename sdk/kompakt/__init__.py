@@ -1,0 +1,1 @@
+"""TrainingJobs from Python: submit, follow, read and delete them, from a script or a notebook."""
