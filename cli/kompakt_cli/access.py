@@ -18,6 +18,7 @@ from kompakt_core.contract import TOKEN_AUDIENCE, TOKEN_HEADER
 from kompakt_core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from kompakt.training_jobs import TrainingJobs
     from kompakt_client.transport import ApiClient
 
 TRIES: Final = 12  # a Service chooses at random among two replicas, and only one of them decides: 1 in 4,096 fails
@@ -54,6 +55,14 @@ def api_of(kubeconfig: str | None, context: str | None) -> tuple["ApiClient", st
         return connect_as_kubectl(kubeconfig, context)
     except InvalidInput as error:
         raise InvalidInput(f"no usable kubeconfig: {error}; name one with --kubeconfig or KUBECONFIG") from None
+
+
+def jobs_of(kubeconfig: str | None, context: str | None, namespace: str | None) -> "TrainingJobs":
+    """The TrainingJobs of that namespace, else of the kubeconfig's. Raises InvalidInput where none can be used."""
+    from kompakt.training_jobs import TrainingJobs
+
+    api, default = api_of(kubeconfig, context)
+    return TrainingJobs(api, namespace or default)
 
 
 class Cluster:

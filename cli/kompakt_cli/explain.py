@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from kompakt.standing import why
+from kompakt_cli.access import jobs_of
 from kompakt_cli.cluster_options import ClusterOptions, asking
 from kompakt_cli.output import (
     GANG_RESOURCE,
@@ -21,8 +23,6 @@ from kompakt_cli.output import (
     worth,
 )
 from kompakt_cli.picture import draw
-from kompakt_cli.standing import why
-from kompakt_cli.training_jobs import TrainingJobs
 from kompakt_cli.words import gigabytes
 from kompakt_core.contract.conditions import Type
 from kompakt_core.errors import InvalidInput
@@ -126,7 +126,7 @@ def _decision(found: Answer) -> Iterator[tuple[str, str]]:
 def _operators_word(question: ClusterOptions, name: str, namespace: str | None) -> str:
     """What the operator says is in the way, for those who may read the job itself."""
     try:
-        return why(TrainingJobs(question.kubeconfig, question.context, namespace).get(name).get("status") or {})
+        return why(jobs_of(question.kubeconfig, question.context, namespace).get(name).get("status") or {})
     except InvalidInput:
         return ""
 

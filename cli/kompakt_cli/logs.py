@@ -1,16 +1,16 @@
 """`kompakt logs`: what all workers of a TrainingJob print, merged."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import typer
 
-from kompakt_cli.access import Context, Kubeconfig
-from kompakt_cli.following import JobLogs, WatchedJob, told, too_many
-from kompakt_cli.job_logs import Line, printed, workers_of
-from kompakt_cli.training_jobs import Document, TrainingJobs, in_words, owner_of
+from kompakt.following import JobLogs, Ranks, WatchedJob, every_rank, until_now
+from kompakt.job_logs import Line
+from kompakt.standing import told
+from kompakt.training_jobs import Document, TrainingJobs, owner_of
+from kompakt_cli.access import Context, Kubeconfig, jobs_of
 from kompakt_cli.words import numbers
-from kompakt_core.errors import InvalidInput
 from kompakt_core.job.choices import MAX_REPLICAS, MAX_ROLES
 
 Name = Annotated[str, typer.Argument(help="of the TrainingJob")]
@@ -23,7 +23,6 @@ Prefix = Annotated[
     bool | None, typer.Option("--prefix/--no-prefix", help="begin each line with its worker (default: of several)")
 ]
 Timestamps = Annotated[bool, typer.Option("--timestamps", help="when the worker's node received each line")]
-Ranks = Callable[[int], bool]
 MOST_RANKS: Final = MAX_ROLES * MAX_REPLICAS
 
 
@@ -40,12 +39,12 @@ def logs(
     context: Context = None,
 ) -> None:
     """Print what the workers of a TrainingJob print, merged by time."""
-    jobs = TrainingJobs(kubeconfig, context, namespace)
+    jobs = jobs_of(kubeconfig, context, namespace)
     job = jobs.get(name)
     wanted = chosen(ranks)
     several = sum(int(role.get("replicas", 1)) for role in job["spec"]["roles"]) > 1
     shown = several if prefix is None else prefix
-    found = _followed(jobs, job, container, wanted, tail) if follow else _until_now(jobs, job, container, wanted, tail)
+    found = _followed(jobs, job, container, wanted, tail) if follow else until_now(jobs, job, container, wanted, tail)
     for line in found:
         typer.echo(worded(line, shown, timestamps))
 
@@ -53,7 +52,7 @@ def logs(
 def chosen(ranks: str) -> Ranks:
     """Which workers are meant. Raises InvalidInput."""
     if not ranks:
-        return lambda rank: True
+        return every_rank
     found = numbers(ranks, MOST_RANKS, "--ranks", "rank", f"a job has at most {MOST_RANKS} workers")
     return found.__contains__
 
@@ -63,18 +62,9 @@ def worded(line: Line, prefix: bool, timestamps: bool) -> str:
     return "".join([f"[{line.worker}] " if prefix else "", f"{line.stamp} " if timestamps else "", line.text])
 
 
-def _until_now(jobs: TrainingJobs, job: Document, container: str, wanted: Ranks, tail: int | None) -> Iterator[Line]:
-    owner, attempt = owner_of(job), int((job.get("status") or {}).get("attempt") or 0)
-    workers = [one for one in workers_of(jobs.pods(owner), owner, attempt, container) if wanted(one.index)]
-    if not workers:
-        raise InvalidInput(f"{told(job)}; no worker has begun to run; `kompakt explain job {owner.name}` tells more")
-    too_many(len(workers))
-    with in_words():
-        yield from printed(jobs, workers, tail)
-
-
 def _followed(jobs: TrainingJobs, job: Document, container: str, wanted: Ranks, tail: int | None) -> Iterator[Line]:
-    def changed(now: Document) -> None:
-        typer.echo(f"kompakt: {told(now)}", err=True)
+    def say(what: str) -> None:
+        typer.echo(f"kompakt: {what}", err=True)
 
-    return WatchedJob(jobs, owner_of(job), JobLogs(jobs, container, wanted), tail, changed).lines()
+    logs = JobLogs(jobs, container, wanted)
+    return WatchedJob(jobs, owner_of(job), logs, tail, on_change=lambda now: say(told(now)), on_trouble=say).lines()

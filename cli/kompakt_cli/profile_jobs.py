@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kompakt_cli.access import jobs_of
 from kompakt_cli.profile_document import UNTOLD, cold_note, told_run
 from kompakt_cli.profile_manifest import Document, StepLimits, container_of, run_document
-from kompakt_cli.training_jobs import TrainingJobs
 from kompakt_core import contract
 from kompakt_core.contract.conditions import Type, read_conditions
 from kompakt_core.contract.job_owner import JobOwner
@@ -31,7 +31,7 @@ class ProfilingCluster:
 
     def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
         """Raises InvalidInput where no kubeconfig can be used."""
-        self._jobs = TrainingJobs(kubeconfig, context, namespace)
+        self._jobs = jobs_of(kubeconfig, context, namespace)
         self.namespace = self._jobs.namespace
         self._made: dict[str, JobOwner] = {}  # the jobs made here, by name
 

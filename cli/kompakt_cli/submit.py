@@ -4,13 +4,17 @@ from typing import Annotated
 
 import typer
 
-from kompakt_cli import following
-from kompakt_cli.access import Context, Kubeconfig
-from kompakt_cli.new_job import Document, NewJob, checked, environment, in_namespace, read_jobs
+from kompakt.following import JobLogs, WatchedJob
+from kompakt.new_job import Document, NewJob, checked
+from kompakt.standing import told
+from kompakt.training_jobs import TrainingJobs, owner_of
+from kompakt_cli.access import Context, Kubeconfig, jobs_of
+from kompakt_cli.job_files import environment, in_namespace, read_jobs
 from kompakt_cli.output import JOB_RESOURCE, OutputFormat, document_text
-from kompakt_cli.training_jobs import TrainingJobs, owner_of
 from kompakt_cli.words import word_of
+from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.errors import InvalidInput
+from kompakt_core.job.phases import Phase
 from kompakt_core.patterns.names import Pattern
 
 Words = Annotated[
@@ -67,8 +71,8 @@ def submit(
     if not (dry_run or wait or follow or output):
         typer.echo(_next(made), err=True)
     if wait or follow:
-        where = TrainingJobs(kubeconfig, context, made[0]["metadata"]["namespace"])
-        raise typer.Exit(following.until_over(where, owner_of(made[0]), logs=follow))
+        where = jobs_of(kubeconfig, context, made[0]["metadata"]["namespace"])
+        raise typer.Exit(_until_over(where, owner_of(made[0]), logs=follow))
 
 
 def _documents(words: list[str], wanted: NewJob) -> list[Document]:
@@ -96,11 +100,28 @@ def _made(
     jobs: list[Document], asked: str | None, kubeconfig: str | None, context: str | None, *, dry_run: bool
 ) -> list[Document]:
     """The jobs as the API server has them. All are tried first: either each one can be made, or none is."""
-    default = TrainingJobs(kubeconfig, context, asked)
+    default = jobs_of(kubeconfig, context, asked)
     targets = [in_namespace(job, asked, default.namespace) for job in jobs]
-    places = {where: TrainingJobs(kubeconfig, context, where) for where in targets}
+    places = {where: jobs_of(kubeconfig, context, where) for where in targets}
     tried = [places[where].create(job, dry_run=True) for where, job in zip(targets, jobs, strict=True)]
     return tried if dry_run else [places[where].create(job) for where, job in zip(targets, jobs, strict=True)]
+
+
+def _until_over(jobs: TrainingJobs, owner: JobOwner, *, logs: bool) -> int:
+    """Show a job's phases, with `logs` what its workers print as well, until it is over; 1 where it failed."""
+    last: list[Document] = []
+
+    def changed(job: Document) -> None:
+        last[:] = [job]
+        trouble(told(job))
+
+    def trouble(what: str) -> None:
+        typer.echo(f"kompakt: {what}", err=True)
+
+    watched = WatchedJob(jobs, owner, JobLogs(jobs) if logs else None, on_change=changed, on_trouble=trouble)
+    for line in watched.lines():
+        typer.echo(f"[{line.worker}] {line.text}")
+    return int((last[-1].get("status") or {}).get("phase") == Phase.FAILED)
 
 
 def _next(made: list[Document]) -> str:

@@ -9,10 +9,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from kompakt_cli.access import Context, Kubeconfig
+from kompakt.standing import why
+from kompakt.training_jobs import Document, TrainingJobs
+from kompakt_cli.access import Context, Kubeconfig, jobs_of
 from kompakt_cli.output import JOB_RESOURCE, Output, OutputFormat, columns, show
-from kompakt_cli.standing import why
-from kompakt_cli.training_jobs import Document, TrainingJobs
 from kompakt_cli.words import gigabytes
 from kompakt_core.contract import timestamps
 from kompakt_core.job.phases import FINISHED
@@ -38,7 +38,7 @@ def top(
 
     Who holds which GPU, plain pods too: `kompakt explain node NODE`.
     """
-    jobs = TrainingJobs(kubeconfig, context, namespace)
+    jobs = jobs_of(kubeconfig, context, namespace)
     if watch and output in (OutputFormat.TEXT, OutputFormat.WIDE):
         _watched(jobs, all_namespaces, finished, output)
         return

@@ -7,17 +7,17 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-import typer
-
-from kompakt_cli.job_logs import Line, LoggedWorker, Position, follow, workers_of
-from kompakt_cli.standing import why
-from kompakt_cli.training_jobs import Document, TrainingJobs
+from kompakt.errors import JobNotFound
+from kompakt.job_logs import Line, LoggedWorker, Position, follow, printed, workers_of
+from kompakt.standing import told, why
+from kompakt.training_jobs import Document, TrainingJobs, in_words, owner_of
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.errors import InvalidInput
-from kompakt_core.job.phases import FINISHED, Phase
+from kompakt_core.job.phases import FINISHED
 
 PAUSE_SECONDS: Final = 1.0
 MOST_WORKERS: Final = 64  # connections at a time
+Ranks = Callable[[int], bool]
 
 
 @dataclass(slots=True)
@@ -34,13 +34,27 @@ class _OpenLog:
         return self.thread is not None and self.thread.is_alive()
 
 
+class _LogsClosed(Exception):
+    """Nobody reads the lines any more."""
+
+
+def every_rank(rank: int) -> bool:
+    """All workers are meant."""
+    return True
+
+
 class JobLogs:
     """What all workers of a job print, attempt after attempt. A log whose connection breaks is read on where it was."""
 
-    def __init__(self, jobs: TrainingJobs, container: str = "", ranks: Callable[[int], bool] = lambda rank: True) -> None:
+    def __init__(self, jobs: TrainingJobs, container: str = "", ranks: Ranks = every_rank) -> None:
         self._jobs, self._container, self._ranks = jobs, container, ranks
         self._readings: dict[str, _OpenLog] = {}  # by the pod's uid
+        self._closed = threading.Event()
         self.arrived: queue.SimpleQueue[Line] = queue.SimpleQueue()
+
+    def close(self) -> None:
+        """Read no more: each thread ends at its worker's next line, or when its connection has been silent for long."""
+        self._closed.set()
 
     def look(self, owner: JobOwner, attempt: int, tail: int | None) -> None:
         """Begin to read workers that have begun to run, and go on where a log broke. Raises InvalidInput for too many."""
@@ -78,27 +92,43 @@ class JobLogs:
         from kompakt_client.errors import ApiError, Rejected
 
         try:
-            follow(self._jobs, worker, reading.position, tail, self.arrived.put)
+            follow(self._jobs, worker, reading.position, tail, self._put)
             reading.whole = worker.ended
+        except _LogsClosed:
+            reading.whole = True
         except Rejected as error:  # the pod is gone, or may not be read
             reading.whole, reading.trouble = True, f"{worker.name}: no more of its log: {error.message}"
         except ApiError:
             pass  # read on at the next look
 
+    def _put(self, line: Line) -> None:
+        if self._closed.is_set():
+            raise _LogsClosed
+        self.arrived.put(line)
+
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob:
-    """How a job is watched. `on_change` hears the job when its phase, its attempt or what it waits for is another one."""
+    """How a job is watched. `on_change` hears the job when its phase, its attempt or what it waits for is another one,
+    `on_trouble` why a worker's log cannot be read."""
 
     jobs: TrainingJobs
     owner: JobOwner
     logs: JobLogs | None = None
     tail: int | None = None
     on_change: Callable[[Document], None] = lambda job: None
+    on_trouble: Callable[[str], None] = lambda trouble: None
     sleep: Callable[[float], None] = time.sleep
 
     def lines(self) -> Iterator[Line]:
-        """What its workers print, until it is over and all is read. Raises InvalidInput where it is deleted meanwhile."""
+        """What its workers print, until it is over and all is read. Raises JobNotFound where it is deleted meanwhile."""
+        try:
+            yield from self._until_over()
+        finally:
+            if self.logs is not None:
+                self.logs.close()
+
+    def _until_over(self) -> Iterator[Line]:
         before: tuple[object, ...] = ()
         while True:
             job = self._found()
@@ -116,7 +146,7 @@ class WatchedJob:
     def _found(self) -> Document:
         job = self.jobs.get(self.owner.name)
         if job["metadata"]["uid"] != self.owner.uid:
-            raise InvalidInput(f"{self.owner.name}: the job was deleted, and another one made under its name")
+            raise JobNotFound(f"{self.owner.name}: the job was deleted, and another one made under its name")
         return job
 
     def _read(self, attempt: int) -> Iterator[Line]:
@@ -124,38 +154,30 @@ class WatchedJob:
             self.logs.look(self.owner, attempt, self.tail)
             yield from self._arrived()
             for trouble in self.logs.troubles():
-                typer.echo(f"kompakt: {trouble}", err=True)
+                self.on_trouble(trouble)
 
     def _arrived(self) -> Iterator[Line]:
         while self.logs is not None and not self.logs.arrived.empty():
             yield self.logs.arrived.get()
 
 
+def until_now(jobs: TrainingJobs, job: Document, container: str, ranks: Ranks, tail: int | None) -> Iterator[Line]:
+    """What the workers of the current attempt have printed, merged by time.
+
+    Raises InvalidInput where none has begun to run, for too many of them, and for what the API server refuses.
+    """
+    owner, attempt = owner_of(job), int((job.get("status") or {}).get("attempt") or 0)
+    workers = [one for one in workers_of(jobs.pods(owner), owner, attempt, container) if ranks(one.index)]
+    if not workers:
+        raise InvalidInput(f"{told(job)}; no worker has begun to run; `kompakt explain job {owner.name}` tells more")
+    too_many(len(workers))
+    with in_words():
+        yield from printed(jobs, workers, tail)
+
+
 def too_many(workers: int) -> None:
     """Raises InvalidInput for more workers than are read at a time."""
     if workers > MOST_WORKERS:
-        raise InvalidInput(f"{workers} workers are more than {MOST_WORKERS} at a time; choose some with --ranks 0-7")
-
-
-def until_over(jobs: TrainingJobs, owner: JobOwner, *, logs: bool) -> int:
-    """Show a job's phases, with `logs` what its workers print as well, until it is over; 1 where it failed."""
-    last: list[Document] = []
-
-    def changed(job: Document) -> None:
-        last[:] = [job]
-        typer.echo(f"kompakt: {told(job)}", err=True)
-
-    watched = WatchedJob(jobs, owner, JobLogs(jobs) if logs else None, on_change=changed)
-    for line in watched.lines():
-        typer.echo(f"[{line.worker}] {line.text}")
-    return int((last[-1].get("status") or {}).get("phase") == Phase.FAILED)
-
-
-def told(job: Document) -> str:
-    """Where a job stands, in one line."""
-    status = job.get("status") or {}
-    phase = status.get("phase") or "not seen by the operator yet"
-    ratio = (status.get("compression") or {}).get("ratio")
-    more = f"activations {ratio} times smaller" if phase == Phase.SUCCEEDED and ratio else why(status)
-    attempt = f", attempt {status['attempt']}" if status.get("attempt", 0) > 1 else ""
-    return f"{job['metadata']['name']}: {phase}{attempt}{f' ({more})' if more else ''}"
+        raise InvalidInput(
+            f"{workers} workers are more than {MOST_WORKERS} at a time; choose some with --ranks 0-7, in Python ranks=range(8)"
+        )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from kompakt_cli.training_jobs import Document, TrainingJobs
+from kompakt.training_jobs import Document, TrainingJobs
 from kompakt_core import contract
 from kompakt_core.contract import timestamps, worker_labels
 from kompakt_core.contract.job_owner import JobOwner
@@ -17,11 +17,12 @@ _FRACTION: Final = re.compile(r"\.(\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a worker. `stamp` is the moment as its node wrote it."""
+    """One line of a worker. `stamp` is the moment as its node wrote it, `rank` the worker's number over all roles."""
 
     worker: str
     stamp: str
     text: str
+    rank: int = 0
 
     @property
     def moment(self) -> Moment:
@@ -73,10 +74,10 @@ class LoggedWorker:
     ended: bool
 
 
-def line_of(worker: str, data: bytes) -> Line:
+def line_of(worker: LoggedWorker, data: bytes) -> Line:
     """A line of a log that was asked for with timestamps."""
     stamp, _, text = data.decode(errors="replace").partition(" ")
-    return Line(worker, stamp, text)
+    return Line(worker.name, stamp, text, worker.index)
 
 
 def workers_of(pods: Iterable[Document], owner: JobOwner, attempt: int, container: str) -> list[LoggedWorker]:
@@ -117,7 +118,7 @@ def list_of(jobs: TrainingJobs, worker: LoggedWorker, tail: int | None) -> Itera
     if tail is not None:
         query["tailLines"] = tail
     for batch in jobs.log(worker.pod, query).batches(unfinished=True):
-        yield from (line_of(worker.name, data) for data in batch)
+        yield from (line_of(worker, data) for data in batch)
 
 
 def follow(jobs: TrainingJobs, worker: LoggedWorker, position: Position, tail: int | None, put: Callable[[Line], None]) -> None:
@@ -129,6 +130,6 @@ def follow(jobs: TrainingJobs, worker: LoggedWorker, position: Position, tail: i
         query["tailLines"] = tail
     position.reopened()
     for batch in jobs.log(worker.pod, query).batches(unfinished=True):
-        for line in (line_of(worker.name, data) for data in batch):
+        for line in (line_of(worker, data) for data in batch):
             if position.passes(line):
                 put(line)

@@ -1,9 +1,19 @@
-"""Why a TrainingJob does not run, from its status: what operator and planner say of it, the strongest word first."""
+"""Where a TrainingJob stands, from its status; why it does not run: what operator and planner say, the strongest word first."""
 
 from typing import Any
 
 from kompakt_core.contract.conditions import Condition, ConditionReason, Type, read_conditions
 from kompakt_core.job.phases import Phase
+
+
+def told(job: dict[str, Any]) -> str:
+    """Where a job stands, in one line."""
+    status = job.get("status") or {}
+    phase = status.get("phase") or "not seen by the operator yet"
+    ratio = (status.get("compression") or {}).get("ratio")
+    more = f"activations {ratio} times smaller" if phase == Phase.SUCCEEDED and ratio else why(status)
+    attempt = f", attempt {status['attempt']}" if status.get("attempt", 0) > 1 else ""
+    return f"{job['metadata']['name']}: {phase}{attempt}{f' ({more})' if more else ''}"
 
 
 def why(status: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""TrainingJobs, the pods that they make and the logs of these, with the rights of a kubeconfig."""
+"""TrainingJobs, the pods that they make and the logs of these, as an API server has them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -6,14 +6,15 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from kompakt_cli.access import api_of
+from kompakt.errors import JobExists, JobNotFound, JobRefused, NoAnswer
 from kompakt_core import contract
 from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from kompakt_client.transport import LineStream
+    from kompakt_client.errors import ApiError
+    from kompakt_client.transport import ApiClient, LineStream
 
 DELETIONS: Final = 10  # tries to delete a job whose status may be written in between
 SILENCE_SECONDS: Final = 300.0  # a log that says nothing for so long is asked for anew: its connection may be dead
@@ -25,10 +26,8 @@ _Got = TypeVar("_Got")
 class TrainingJobs:
     """The TrainingJobs of one namespace."""
 
-    def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
-        """Raises InvalidInput where no kubeconfig can be used."""
-        self._api, default = api_of(kubeconfig, context)
-        self.namespace = namespace or default
+    def __init__(self, api: "ApiClient", namespace: str) -> None:
+        self._api, self.namespace = api, namespace
         at = f"namespaces/{quote(self.namespace, safe='')}"
         self._everywhere = f"/apis/{contract.GROUP}/{contract.VERSION}/{contract.JOB_PLURAL}"
         self._jobs = f"/apis/{contract.GROUP}/{contract.VERSION}/{at}/{contract.JOB_PLURAL}"
@@ -48,9 +47,10 @@ class TrainingJobs:
             if error.reason != "AlreadyExists":
                 raise
             name = document["metadata"].get("name", "")
-            raise InvalidInput(
+            raise JobExists(
                 f"there is a TrainingJob {name} in namespace {self.namespace}: `kubectl apply` changes it, "
-                f"`kubectl delete tj {name}` makes room for a new one"
+                f"`kubectl delete tj {name}` makes room for a new one",
+                error.status,
             ) from None
 
     def get(self, name: str) -> Document:
@@ -133,9 +133,18 @@ def in_words() -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise InvalidInput(refusal(error.status, error.message)) from None
+        raise _told(error) from None
     except UnicodeError as error:  # a token that is no text
-        raise InvalidInput(f"the API server cannot be reached: {error}") from None
+        raise NoAnswer(f"the API server cannot be reached: {error}") from None
+
+
+def _told(error: "ApiError") -> InvalidInput:
+    from kompakt_client.errors import NotFound, Unreachable
+
+    words = refusal(error.status, error.message)
+    if isinstance(error, Unreachable):
+        return NoAnswer(words)
+    return (JobNotFound if isinstance(error, NotFound) else JobRefused)(words, error.status)
 
 
 def refusal(status: int, said: str) -> str:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from kompakt_cli import following, main
-from kompakt_cli.job_logs import Line, Position
+from kompakt import following
+from kompakt.job_logs import Line, Position
+from kompakt_cli import main
 from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kompakt.training_jobs import refusal
 from kompakt_cli.profile_jobs import ProfilingCluster
-from kompakt_cli.training_jobs import refusal
 from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.contract.worker_labels import AttemptLabels

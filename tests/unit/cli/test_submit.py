@@ -8,7 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from kompakt_cli import following, main
+from kompakt import following
+from kompakt_cli import main
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job.spec import parse_job
 from tests.support.cli.scripted_api import Script, scripted_api

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from kompakt_cli.following import told
-from kompakt_cli.standing import why
+from kompakt.standing import told, why
 
 FAILED = {"type": "Failed", "status": "True", "reason": "InvalidTemplate", "message": "image: Required value"}
 STALLED = {"type": "Stalled", "status": "True", "reason": "NameTaken", "message": "a Service has the name"}
