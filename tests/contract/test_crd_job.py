@@ -103,6 +103,12 @@ def test_the_pages_are_what_the_generator_makes() -> None:
         assert (ROOT / "docs" / "reference" / name).read_text() == text, f"run python -m tools.crd: docs/reference/{name} is old"
 
 
+def test_the_types_of_the_sdk_are_what_the_generator_makes() -> None:
+    for name, text in generator.models().items():
+        path = f"sdk/kompakt/models/{name}"
+        assert (ROOT / path).read_text() == text, f"run python -m tools.crd: {path} is old"
+
+
 @pytest.mark.parametrize("name", ["trainingjob.md", "gputopology.md"])
 def test_each_link_inside_a_page_leads_to_a_heading(name: str) -> None:
     text = (ROOT / "docs" / "reference" / name).read_text()

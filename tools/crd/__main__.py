@@ -1,4 +1,4 @@
-"""`python -m tools.crd`: writes crds/, the chart's copies of them and docs/reference anew.
+"""`python -m tools.crd`: writes crds/, the chart's copies of them, docs/reference and the SDK's types anew.
 
 `--keep-template` takes the pod template's schema from the file that is there."""
 
@@ -9,12 +9,16 @@ from typing import Any
 
 import yaml
 
-from tools.crd import gang, gputopology, limits, podtemplate, reference, trainingjob
+from kompakt_core.job.model import TrainingJobSpec
+from kompakt_core.job.status_fields import TrainingJobStatus
+from kompakt_core.schema.meta import Declared
+from tools.crd import gang, gputopology, limits, podtemplate, reference, trainingjob, typed_dicts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "crds"
 COPIES = ROOT / "charts" / "kompakt" / "files" / "crds"  # Helm follows no link out of a chart
 PAGES = ROOT / "docs" / "reference"
+MODELS = ROOT / "sdk" / "kompakt" / "models"
 HEADER = "# Made by `python -m tools.crd`; do not edit.\n"
 
 
@@ -56,6 +60,18 @@ def pages() -> dict[str, str]:
     return {f"{page.names['singular']}.md": reference.page(page) for page in made}
 
 
+def models() -> dict[str, str]:
+    """Name and text of every module of types."""
+    made: dict[str, tuple[str, type[Declared]]] = {
+        "spec": ("in a manifest", TrainingJobSpec),
+        "status": ("in the cluster", TrainingJobStatus),
+    }
+    return {
+        f"{name}.py": typed_dicts.module(f"The types of a TrainingJob's {name}: plain dicts, as {where}.", kind)
+        for name, (where, kind) in made.items()
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.crd", description=__doc__)
     parser.add_argument("--keep-template", action="store_true", help="needs no Go: keep the pod template's schema as committed")
@@ -64,7 +80,7 @@ def main() -> None:
         template = committed_template() if arguments.keep_template else podtemplate.pod_template(podtemplate.find_document())
     except podtemplate.SourceMissing as problem:
         sys.exit(f"{problem}\nInstall Go, or keep the committed template with --keep-template.")
-    for folder, made in ((FOLDER, files(template)), (COPIES, files(template)), (PAGES, pages())):
+    for folder, made in ((FOLDER, files(template)), (COPIES, files(template)), (PAGES, pages()), (MODELS, models())):
         folder.mkdir(exist_ok=True)
         for name, text in made.items():
             (folder / name).write_text(text)
