@@ -109,19 +109,14 @@ def _made(
 
 def _until_over(jobs: TrainingJobs, owner: JobOwner, *, logs: bool) -> int:
     """Show a job's phases, with `logs` what its workers print as well, until it is over; 1 where it failed."""
-    last: list[Document] = []
 
-    def changed(job: Document) -> None:
-        last[:] = [job]
-        trouble(told(job))
-
-    def trouble(what: str) -> None:
+    def say(what: str) -> None:
         typer.echo(f"kompakt: {what}", err=True)
 
-    watched = WatchedJob(jobs, owner, JobLogs(jobs) if logs else None, on_change=changed, on_trouble=trouble)
+    watched = WatchedJob(jobs, owner, JobLogs(jobs) if logs else None, on_change=lambda job: say(told(job)), on_trouble=say)
     for line in watched.lines():
-        typer.echo(f"[{line.worker}] {line.text}")
-    return int((last[-1].get("status") or {}).get("phase") == Phase.FAILED)
+        typer.echo(str(line))
+    return int(watched.job["status"]["phase"] == Phase.FAILED)
 
 
 def _next(made: list[Document]) -> str:

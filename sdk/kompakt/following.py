@@ -3,11 +3,11 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from kompakt.errors import JobNotFound
+from kompakt.errors import NoAnswer
 from kompakt.job_logs import Line, LoggedWorker, Position, follow, printed, workers_of
 from kompakt.standing import told, why
 from kompakt.training_jobs import Document, TrainingJobs, in_words, owner_of
@@ -107,21 +107,33 @@ class JobLogs:
         self.arrived.put(line)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WatchedJob:
     """How a job is watched. `on_change` hears the job when its phase, its attempt or what it waits for is another one,
-    `on_trouble` why a worker's log cannot be read."""
+    `on_trouble` why a worker's log cannot be read. `patience`: seconds that the API server may be away."""
 
     jobs: TrainingJobs
     owner: JobOwner
     logs: JobLogs | None = None
     tail: int | None = None
-    on_change: Callable[[Document], None] = lambda job: None
-    on_trouble: Callable[[str], None] = lambda trouble: None
+    on_change: Callable[[Document], object] = lambda job: None
+    on_trouble: Callable[[str], object] = lambda trouble: None
     sleep: Callable[[float], None] = time.sleep
+    patience: float = 0.0
+    job: Document = field(default_factory=dict, init=False)  # as it was last seen
+    _before: tuple[object, ...] = field(default=(), init=False)
+
+    def ended(self) -> Document:
+        """The job once it is over. Raises as `lines`."""
+        for _ in self.lines():
+            pass
+        return self.job
 
     def lines(self) -> Iterator[Line]:
-        """What its workers print, until it is over and all is read. Raises JobNotFound where it is deleted meanwhile."""
+        """What its workers print, until it is over and all is read.
+
+        Raises JobNotFound where it is deleted meanwhile, NoAnswer where the API server is away for longer than `patience`.
+        """
         try:
             yield from self._until_over()
         finally:
@@ -129,25 +141,29 @@ class WatchedJob:
                 self.logs.close()
 
     def _until_over(self) -> Iterator[Line]:
-        before: tuple[object, ...] = ()
+        heard = time.monotonic()
         while True:
-            job = self._found()
-            status = job.get("status") or {}
-            if (now := (status.get("phase"), status.get("attempt"), why(status))) != before:
-                self.on_change(job)
-                before = now
-            over = status.get("phase") in FINISHED
-            yield from self._read(int(status.get("attempt") or 0))
+            try:
+                over = yield from self._once()
+                heard = time.monotonic()
+            except NoAnswer:
+                over = False
+                if time.monotonic() - heard >= self.patience:
+                    raise
             if over and (self.logs is None or self.logs.whole):
                 yield from self._arrived()
                 return
             self.sleep(PAUSE_SECONDS)
 
-    def _found(self) -> Document:
-        job = self.jobs.get(self.owner.name)
-        if job["metadata"]["uid"] != self.owner.uid:
-            raise JobNotFound(f"{self.owner.name}: the job was deleted, and another one made under its name")
-        return job
+    def _once(self) -> Generator[Line, None, bool]:
+        """What has arrived; whether the job is over."""
+        self.job = self.jobs.get_of(self.owner)
+        status = self.job.get("status") or {}
+        if (now := (status.get("phase"), status.get("attempt"), why(status))) != self._before:
+            self.on_change(self.job)
+            self._before = now
+        yield from self._read(int(status.get("attempt") or 0))
+        return status.get("phase") in FINISHED
 
     def _read(self, attempt: int) -> Iterator[Line]:
         if self.logs is not None:
@@ -181,3 +197,16 @@ def too_many(workers: int) -> None:
         raise InvalidInput(
             f"{workers} workers are more than {MOST_WORKERS} at a time; choose some with --ranks 0-7, in Python ranks=range(8)"
         )
+
+
+def paused(timeout: float | None, over: Callable[[], str]) -> Callable[[float], None]:
+    """Sleeps so long; once `timeout` seconds are over raises TimeoutError that says `over`."""
+    end = None if timeout is None else time.monotonic() + timeout
+
+    def pause(seconds: float) -> None:
+        left = seconds if end is None else end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(over())
+        time.sleep(min(seconds, left))
+
+    return pause

@@ -24,6 +24,10 @@ class Line:
     text: str
     rank: int = 0
 
+    def __str__(self) -> str:
+        """As `kompakt logs` shows it."""
+        return f"[{self.worker}] {self.text}"
+
     @property
     def moment(self) -> Moment:
         """By which lines of several workers are merged; 1970 where the node wrote none."""

@@ -1,9 +1,12 @@
 """TrainingJobs that are to be made: from an image and a command; and whether the operator would take a manifest."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
+from kompakt.models.spec import ActivationCompressionDict
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.job import template_rules
@@ -16,7 +19,10 @@ ROLE, CONTAINER = "worker", "trainer"
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job by options: equal workers, each with one container that runs `command`."""
+    """A job by options: equal workers, each with one container that runs `command`.
+
+    `target`: its targetGradientError, or all of activationCompression.
+    """
 
     name: str
     image: str
@@ -24,11 +30,13 @@ class NewJob:
     workers: int = 1
     gpus: int = 1
     pattern: str = ""
-    target: str = ""
+    target: str | float | ActivationCompressionDict = ""
     env: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> Document:
-        """Its manifest; what is not said is left to the defaults of the resource."""
+        """Its manifest; what is not said is left to the resource's defaults. Raises InvalidInput for a command of one text."""
+        if isinstance(self.command, str):
+            raise InvalidInput(f"the command is a list of words, such as ['python', 'train.py']; got {self.command!r}")
         container: Document = {"name": CONTAINER, "image": self.image}
         if self.command:
             container["command"] = list(self.command)
@@ -40,9 +48,21 @@ class NewJob:
         spec: Document = {"roles": [role]}
         if self.pattern:
             spec["communication"] = {"pattern": self.pattern}
-        if self.target:
-            spec["activationCompression"] = {"mode": "ErrorBounded", "targetGradientError": self.target}
-        return {"apiVersion": contract.API_VERSION, "kind": contract.JOB_KIND, "metadata": {"name": self.name}, "spec": spec}
+        if self.target != "":
+            spec["activationCompression"] = _compression(self.target)
+        return manifest_of(self.name, spec)
+
+
+def manifest_of(name: str, spec: Mapping[str, Any]) -> Document:
+    """The manifest of a job with that spec."""
+    return {"apiVersion": contract.API_VERSION, "kind": contract.JOB_KIND, "metadata": {"name": name}, "spec": spec}
+
+
+def _compression(target: str | float | ActivationCompressionDict) -> Document:
+    if isinstance(target, Mapping):
+        return deepcopy(dict(target))
+    text = target if isinstance(target, str) else f"{Decimal(str(target)):f}"  # the resource takes digits, never an exponent
+    return {"mode": "ErrorBounded", "targetGradientError": text}
 
 
 def checked(job: Document, where: str) -> Document:

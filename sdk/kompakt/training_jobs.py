@@ -57,6 +57,13 @@ class TrainingJobs:
         """The job of that name. Raises InvalidInput."""
         return answered(lambda: self._api.get(one_of(self._jobs, name)))
 
+    def get_of(self, owner: JobOwner) -> Document:
+        """That job, and none that somebody else has made under its name since. Raises JobNotFound, InvalidInput."""
+        job = self.get(owner.name)
+        if job["metadata"]["uid"] != owner.uid:
+            raise JobNotFound(f"{owner.name}: the job was deleted, and another one made under its name")
+        return job
+
     def every(self, everywhere: bool = False) -> list[Document]:
         """All jobs of the namespace, or of the cluster. Raises InvalidInput."""
         path = self._everywhere if everywhere else self._jobs
@@ -106,6 +113,17 @@ class TrainingJobs:
         return self._api.stream(ApiRequest("GET", f"{one_of(self._pods, pod)}/log", query, accept="*/*"), SILENCE_SECONDS)
 
 
+def jobs_as_kubectl(kubeconfig: str | None, context: str | None, namespace: str | None) -> TrainingJobs:
+    """The jobs that kubectl would show with these. Raises InvalidInput where no kubeconfig can be used."""
+    from kompakt_client.transport import connect_as_kubectl
+
+    try:
+        api, default = connect_as_kubectl(kubeconfig, context)
+    except InvalidInput as error:
+        raise InvalidInput(f"no usable kubeconfig: {error}; name one with kubeconfig= or KUBECONFIG") from None
+    return TrainingJobs(api, namespace or default)
+
+
 def owner_of(job: Document) -> JobOwner:
     """By what the pods of a job are known."""
     meta = job["metadata"]
@@ -144,7 +162,8 @@ def _told(error: "ApiError") -> InvalidInput:
     words = refusal(error.status, error.message)
     if isinstance(error, Unreachable):
         return NoAnswer(words)
-    return (JobNotFound if isinstance(error, NotFound) else JobRefused)(words, error.status)
+    absent = isinstance(error, NotFound) and error.served
+    return (JobNotFound if absent else JobRefused)(words, error.status)
 
 
 def refusal(status: int, said: str) -> str:
