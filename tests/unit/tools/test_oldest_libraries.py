@@ -46,7 +46,7 @@ def test_the_command_line_works_with_the_oldest_libraries(tmp_path: Path) -> Non
     output([*install, "--no-deps", "--no-build-isolation", *ours])
     around = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/client", "tests/unit/cli"],
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/client", "tests/unit/sdk", "tests/unit/cli"],
         cwd=ROOT,
         env={**around, "KOMPAKT_WITHOUT": "torch", "KOMPAKT_REQUIRE": ""},
         capture_output=True,
