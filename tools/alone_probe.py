@@ -64,7 +64,8 @@ def import_all(package: str, extras: list[str]) -> tuple[int, list[str], list[st
 def entry_points_of(package: str, extras: list[str]) -> list[str]:
     """Entry points of the package's distribution that cannot be loaded."""
     broken = []
-    for entry in importlib.metadata.distribution(package.replace("_", "-")).entry_points:
+    (name,) = set(importlib.metadata.packages_distributions()[package])
+    for entry in importlib.metadata.distribution(name).entry_points:
         try:
             entry.load()
         except ModuleNotFoundError as error:
