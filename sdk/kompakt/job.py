@@ -49,14 +49,16 @@ class TrainingJob:
         step such as 0.01, or all of activationCompression. `namespace`: default is the kubeconfig's. `kubeconfig`, `context`:
         as kubectl chooses them, or the cluster of this pod.
 
-        Raises InvalidInput where neither an image nor a spec is given, or both are.
+        Raises InvalidInput where neither an image nor a spec is given, or a spec and what belongs into it.
         """
-        if bool(image) == (spec is not None):
-            raise InvalidInput(f"TrainingJob {name}: give either an image (and a command) or a spec")
-        if spec is None:
-            document = NewJob(name, image, command, workers, gpus, pattern, compression, env or {}).document()
-        else:
-            document = manifest_of(name, deepcopy(dict(spec)))
+        options = NewJob(name, image, command, workers, gpus, pattern, compression, env or {})
+        document = options.document() if spec is None else manifest_of(name, deepcopy(dict(spec)))
+        if spec is None and not image:
+            raise InvalidInput(f"TrainingJob {name}: give an image and a command, or a spec")
+        if spec is not None and options != NewJob(name, ""):
+            raise InvalidInput(
+                f"TrainingJob {name}: image, command, workers, gpus, pattern, compression and env stand in the spec"
+            )
         more = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
         document["metadata"] |= {key: value for key, value in more.items() if value}
         self._begin(document, namespace, kubeconfig, context)

@@ -124,8 +124,9 @@ def test_a_target_is_written_without_an_exponent(target: float) -> None:
 @pytest.mark.parametrize(
     ("made", "sentence"),
     [
-        (lambda: TrainingJob("x"), "TrainingJob x: give either an image"),
-        (lambda: TrainingJob("x", "i", spec={"roles": []}), "TrainingJob x: give either an image"),
+        (lambda: TrainingJob("x"), "TrainingJob x: give an image and a command, or a spec"),
+        (lambda: TrainingJob("x", "i", spec={"roles": []}), "TrainingJob x: image, command, .* stand in the spec"),
+        (lambda: TrainingJob("x", workers=2, spec={"roles": []}), "TrainingJob x: image, command, .* stand in the spec"),
         (lambda: TrainingJob("x", "i", "python train.py"), r"the command is a list of words.*got 'python train.py'"),
         (lambda: TrainingJob("x", "i", compression=0.5).submit(), "TrainingJob x: .*targetGradientError"),
         (lambda: TrainingJob("x", "i", workers="2").submit(), r"roles\[0\].replicas: expected a whole number, got '2'"),
