@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 import kompakt
 from kompakt import InvalidInput, JobExists, JobFailed, JobNotFound, JobRefused, NoAnswer, TrainingJob, following, job
+from kompakt.following import JobLogs, WatchedJob
+from kompakt.training_jobs import TrainingJobs
 from kompakt_core.contract import job_owner, worker_labels
 from kompakt_core.contract.job_owner import JobOwner
 from kompakt_core.contract.worker_labels import AttemptLabels, WorkerLabels
-from tests.support.cli.scripted_api import Cut, Script, scripted_api
+from tests.support.cli.scripted_api import Script, scripted_api
 
 JOBS = "/apis/kompakt.dev/v1alpha1/namespaces/ml/trainingjobs"
 JOB = f"{JOBS}/train"
@@ -282,21 +284,37 @@ def test_a_log_that_may_not_be_read_is_a_warning(script: Script) -> None:
         assert sorted(line.text for line in submitted().logs(follow=True)) == ["b", "d"]
 
 
-def test_whoever_stops_following_leaves_no_thread_that_reads(script: Script) -> None:
-    script.answers |= {
-        ("GET", JOB): there("Running"),
-        ("GET", PODS): (200, {"items": [pod(0)]}),
-        ("GET", f"{PODS}/train-worker-0-a1/log"): (200, Cut("".join(at(second, "x") for second in range(60)))),
-    }
-    lines = submitted().logs(follow=True)
-    assert next(lines).text == "x"
-    before = len(script.queries_of(f"{PODS}/train-worker-0-a1/log"))
+class Endless(TrainingJobs):
+    """A running job whose worker prints a line every few milliseconds, for ever."""
+
+    def __init__(self) -> None:
+        self.namespace = "ml"
+
+    def get(self, name: str) -> Any:
+        return there("Running")[1]
+
+    def pods(self, owner: JobOwner) -> Any:
+        return [pod(0)]
+
+    def log(self, name: str, query: Any) -> Any:
+        return self
+
+    def batches(self, unfinished: bool = False) -> Iterator[list[bytes]]:
+        while True:
+            yield [at(1, "x").encode()]
+            time.sleep(0.005)
+
+
+def test_whoever_stops_following_ends_the_threads_that_read() -> None:
+    before = set(threading.enumerate())
+    lines = WatchedJob(
+        Endless(), JobOwner("ml", "train", "u"), JobLogs(Endless()), sleep=lambda seconds: time.sleep(0.01)
+    ).lines()
+    assert next(lines).text == "x\n"
+    (reading,) = set(threading.enumerate()) - before
     lines.close()  # type: ignore[attr-defined]
-    for thread in threading.enumerate():
-        if thread.name.endswith("(_read)"):
-            thread.join(10)
-            assert not thread.is_alive()
-    assert len(script.queries_of(f"{PODS}/train-worker-0-a1/log")) <= before + 1
+    reading.join(10)
+    assert not reading.is_alive()
 
 
 def test_deleting_waits_for_the_job_and_its_pods(script: Script) -> None:
