@@ -80,7 +80,7 @@ class TrainingJob:
     ) -> Self:
         """The job of a manifest that was read from YAML or JSON. Raises InvalidInput for what the operator would refuse."""
         document = checked(deepcopy(dict(manifest)), "the manifest")
-        written = document["metadata"].pop("namespace", None)
+        written = document["metadata"].get("namespace")
         if written and namespace and written != namespace:
             raise InvalidInput(f"the manifest says namespace {written}, the argument says {namespace}")
         if not document["metadata"].get("name"):

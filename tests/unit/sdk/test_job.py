@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,6 +117,13 @@ def test_a_dry_run_makes_nothing(script: Script) -> None:
         tried.status()
 
 
+def test_what_is_said_of_compression_stays_its_owners() -> None:
+    said: Any = {"mode": "ErrorBounded", "overrides": [{"modules": "head", "mode": "None"}]}
+    made = TrainingJob("train", "i", compression=said)
+    said["overrides"][0]["modules"] = "*"
+    assert made.manifest()["spec"]["activationCompression"]["overrides"] == [{"modules": "head", "mode": "None"}]
+
+
 @given(st.floats(1e-9, 0.0999))
 def test_a_target_is_written_without_an_exponent(target: float) -> None:
     made = TrainingJob("train", "i", compression=target).manifest()["spec"]["activationCompression"]["targetGradientError"]
@@ -130,6 +138,7 @@ def test_a_target_is_written_without_an_exponent(target: float) -> None:
         (lambda: TrainingJob("x", "i", spec={"roles": []}), "TrainingJob x: image, command, .* stand in the spec"),
         (lambda: TrainingJob("x", workers=2, spec={"roles": []}), "TrainingJob x: image, command, .* stand in the spec"),
         (lambda: TrainingJob("x", "i", "python train.py"), r"the command is a list of words.*got 'python train.py'"),
+        (lambda: TrainingJob("x", "i", compression=0.0).submit(), "TrainingJob x: .*targetGradientError"),
         (lambda: TrainingJob("x", "i", compression=0.5).submit(), "TrainingJob x: .*targetGradientError"),
         (lambda: TrainingJob("x", "i", workers="2").submit(), r"roles\[0\].replicas: expected a whole number, got '2'"),
         (lambda: TrainingJob("X", "i", gpus=-1, pattern="ring").submit(), "TrainingJob X: 3 fields are wrong:\n"),
@@ -152,13 +161,15 @@ def test_what_cannot_be_made_says_what_is_wrong_before_anything_is_sent(
 def test_a_manifest_keeps_its_namespace(script: Script) -> None:
     manifest = {
         "apiVersion": "kompakt.dev/v1alpha1", "kind": "TrainingJob",
-        "metadata": {"name": "train", "namespace": "ml", "labels": {"a": "b"}}, "spec": {"roles": [ROLE]},
+        "metadata": {"name": "train", "namespace": "other", "labels": {"a": "b"}}, "spec": {"roles": [ROLE]},
     }  # fmt: skip
     made = TrainingJob.from_manifest(manifest)
+    jobs = JOBS.replace("/ml/", "/other/")
+    script.answers["POST", jobs] = 201, {"metadata": META}
     made.submit()
-    assert script.asked == [("POST", JOBS)]
-    assert script.bodies[0]["metadata"]["labels"] == {"a": "b"}
-    with pytest.raises(InvalidInput, match="the manifest says namespace ml, the argument says b"):
+    assert script.asked == [("POST", jobs)]
+    assert script.bodies[0] == made.manifest() == manifest
+    with pytest.raises(InvalidInput, match="the manifest says namespace other, the argument says b"):
         TrainingJob.from_manifest(manifest, namespace="b")
     with pytest.raises(InvalidInput, match=r"metadata.name: is required"):
         TrainingJob.from_manifest({**manifest, "metadata": {"generateName": "a-"}})
@@ -248,6 +259,29 @@ def test_waiting_outlasts_an_api_server_that_is_away(script: Script, monkeypatch
     script.answers[("GET", JOB)] = away
     with pytest.raises(NoAnswer, match="away"):
         submitted().wait()
+
+
+def test_patience_begins_anew_with_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    away = NoAnswer("away")
+    answers = [there("Running")[1], away, there("Running")[1], away, there("Running")[1], away, there("Succeeded")[1]]
+
+    class Seldom(Endless):
+        def get(self, name: str) -> Any:
+            found = answers.pop(0)
+            if isinstance(found, NoAnswer):
+                raise found
+            return found
+
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def sleep(seconds: float) -> None:
+        now[0] += 6
+
+    assert WatchedJob(Seldom(), JobOwner("ml", "train", "u"), sleep=sleep, patience=10).ended()["status"]["phase"] == "Succeeded"
+    answers[:] = [there("Running")[1], away, away]
+    with pytest.raises(NoAnswer):
+        WatchedJob(Seldom(), JobOwner("ml", "train", "u"), sleep=sleep, patience=10).ended()
 
 
 def test_lines_are_merged_and_know_their_rank(script: Script) -> None:
