@@ -1,6 +1,5 @@
 """One TrainingJob, as a script or a notebook uses it. Every call blocks until it is done, and needs no event loop."""
 
-import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -188,9 +187,7 @@ class TrainingJob:
         if not follow:
             return until_now(self._jobs, self._read(), container, chosen, tail)
         logs = JobLogs(self._jobs, container, chosen)
-        return WatchedJob(
-            self._jobs, self._owner, logs, tail, on_trouble=_warned, sleep=time.sleep, patience=PATIENCE_SECONDS
-        ).lines()
+        return WatchedJob(self._jobs, self._owner, logs, tail, on_trouble=_warned, patience=PATIENCE_SECONDS).lines()
 
     def delete(self, *, wait: bool = False, timeout: float = 300.0) -> None:
         """Delete the job and its pods; nothing where it is gone already. A job that somebody made under its name since stays.
