@@ -23,7 +23,7 @@ from benchmarks.zoo.models import ZOO
 from benchmarks.zoo.training import NOTHING, Training, stepped
 from kompakt_runtime.amounts import Amount
 from kompakt_runtime.bounds.layer import observed
-from kompakt_runtime.budget.plan import MOST_SEARCHED, Choices, RecordedStep
+from kompakt_runtime.budget.plan import MOST_SEARCHED, PlanChoices, RecordedStep
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.session import Session
 
@@ -97,7 +97,7 @@ def above_best(step: RecordedStep, share: float) -> float:
     for one in step.tensors:
         won[one.layer] = won.get(one.layer, 0) + one.nbytes - one.kept
     largest = sorted(won, key=lambda layer: -won[layer])[:MOST_SEARCHED]
-    choices = Choices(replace(step, tensors=[one for one in step.tensors if one.layer in largest]))
+    choices = PlanChoices(replace(step, tensors=[one for one in step.tensors if one.layer in largest]))
     least = choices.fastest(0).peak
     budget = int(least + share * (choices.most - least))
     plan, best = choices.fastest(budget), choices.best(budget)

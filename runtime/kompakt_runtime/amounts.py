@@ -8,8 +8,11 @@ from typing import Final
 UNITS: Final = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
 }  # fmt: skip
-AMOUNT: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(%|[kMGT]|[KMGT]i)?", re.ASCII)
-RIGHT: Final = "right is an amount such as 20Gi or 512Mi, or a share of the device's memory such as 80%"
+AMOUNT: Final = re.compile(
+    r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?)(?P<unit>[kMGT]|[KMGT]i)?|(?P<share>100(?:\.0{1,6})?|[0-9]{1,2}(?:\.[0-9]{1,6})?)%",
+    re.ASCII,
+)
+RIGHT: Final = "right is an amount above 0 such as 20Gi or 512Mi, or a share of the device's memory such as 80%, at most 100%"
 
 
 @dataclass(frozen=True)
@@ -24,13 +27,11 @@ class Amount:
     def of(text: str) -> "Amount":
         """Raises ValueError that says what would be right."""
         found = AMOUNT.fullmatch(text)
-        if found is None:
+        share = found is not None and found["share"] is not None
+        number = 0.0 if found is None else float(found["share"] or found["number"])
+        if found is None or not number:
             raise ValueError(RIGHT)
-        number, unit = float(found[1]), found[2] or ""
-        share = unit == "%"
-        if not number or (share and number > 100):
-            raise ValueError(f"it must be above 0{' and at most 100%' if share else ''}; {RIGHT}")
-        return Amount(text, number / 100 if share else number * UNITS[unit], share)
+        return Amount(text, number / 100 if share else number * UNITS[found["unit"] or ""], share)
 
     def of_all(self, there: int) -> int:
         """In bytes, where the device has `there`."""

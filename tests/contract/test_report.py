@@ -19,8 +19,7 @@ from kompakt_core.job.spec import parse_job
 from kompakt_operator import render
 from kompakt_runtime import config
 from kompakt_runtime.amounts import AMOUNT, Amount
-from kompakt_runtime.budget.control import BudgetFigures
-from kompakt_runtime.budget.plan import BudgetPlan
+from kompakt_runtime.budget.figures import BudgetFigures, BudgetPlan
 from kompakt_runtime.figures import export
 from kompakt_runtime.figures.counted import Away, Figures
 from tests.support.crds import schema

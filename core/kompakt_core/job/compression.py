@@ -24,10 +24,12 @@ TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)
 
 
 # An amount as Kubernetes writes it, or percents; the runtime's amounts.py reads the same.
-BUDGET: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(%|[kMGT]|[KMGT]i)?", re.ASCII)
+BUDGET: Final = re.compile(
+    r"[0-9]{1,15}(?:\.[0-9]{1,6})?(?:[kMGT]|[KMGT]i)?|(?:100(?:\.0{1,6})?|[0-9]{1,2}(?:\.[0-9]{1,6})?)%", re.ASCII
+)
 BUDGET_CEL: Final = (
-    r"self.matches('^[0-9]{1,15}(\\.[0-9]{1,6})?(%|[kMGT]|[KMGT]i)?$') && self.matches('[1-9]') && "
-    r"(!self.endsWith('%') || double(self.substring(0, self.size() - 1)) <= 100.0)"
+    r"self.matches('[1-9]') && (self.matches('^[0-9]{1,15}(\\.[0-9]{1,6})?([kMGT]|[KMGT]i)?$') || "
+    r"self.matches('^(100(\\.0{1,6})?|[0-9]{1,2}(\\.[0-9]{1,6})?)%$'))"
 )
 FORMERLY: Final = {
     NonlinearInputs.KEEP: ActivationGradients.EXACT,
@@ -41,8 +43,7 @@ def _no_target(text: str) -> Broken:
 
 
 def _no_budget(text: str) -> Broken:
-    found = BUDGET.fullmatch(text)
-    good = found is not None and float(found[1]) > 0 and (found[2] != "%" or float(found[1]) <= 100)
+    good = BUDGET.fullmatch(text) is not None and re.search("[1-9]", text) is not None
     return None if good else ("", f"; got {shown(text)}")
 
 

@@ -7,22 +7,20 @@ after each that measures bounds, since these decide what is won; layers that the
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 from weakref import ref
 
 import torch
 
 from kompakt_runtime.amounts import Amount
-from kompakt_runtime.budget.plan import BudgetPlan, Choices, RecordedStep
-from kompakt_runtime.budget.recording import Kept, Recording
+from kompakt_runtime.budget.figures import NEXT, BudgetFigures
+from kompakt_runtime.budget.plan import PlanChoices, RecordedStep
+from kompakt_runtime.budget.recording import KeptCopy, Recording
 from kompakt_runtime.cost.headroom import held, limit, peak
 from kompakt_runtime.cost.overhead import NOTHING, Clock
 
 WITHIN_BUDGET: Final = "WithinBudget"  # why a layer stays as it is
 FIRST: Final = 3  # optimizer steps before one is recorded: bounds settle, the optimizer's state is made
-NEXT: Final = 1 << 30  # bytes of which the report says what they would buy
-WORKERS: Final = (2, 4, 8)  # numbers of workers for which it says what sharding would leave
 
 
 class Memory:
@@ -42,44 +40,6 @@ class Memory:
     def peak(self) -> int:
         """The most so far."""
         return int(torch.cuda.max_memory_allocated(self._device)) if self._device.type == "cuda" else peak(self._device)
-
-
-@dataclass(frozen=True)
-class BudgetFigures:
-    """What the report says. asked: as the user wrote it; budget: bytes; plan: in force; least, all_plain: bytes of the peak with
-    all layers packed and with none; all_seconds: of a step that packs all; more_seconds: with NEXT bytes more; state: bytes of
-    weights, their gradients and the optimizer's state.
-    """
-
-    asked: str
-    budget: int
-    plan: BudgetPlan
-    least: int
-    all_plain: int
-    all_seconds: float
-    more_seconds: float
-    state: int
-
-    @property
-    def reached(self) -> bool:
-        return self.plan.peak <= self.budget
-
-    def said(self) -> dict[str, Any]:
-        """For the process's file. sharded: smallest budget by number of workers that share the state by FSDP2."""
-        return {
-            "asked": self.asked,
-            "bytes": self.budget,
-            "reached": self.reached,
-            "peakBytes": self.plan.peak,
-            "leastBytes": self.least,
-            "plainBytes": self.all_plain,
-            "packed": len(self.plan.packed),
-            "layers": len(self.plan.packed) + len(self.plan.plain),
-            "milliseconds": round(1e3 * self.plan.seconds, 3),
-            "allMilliseconds": round(1e3 * self.all_seconds, 3),
-            "moreMilliseconds": round(1e3 * self.more_seconds, 3),
-            "sharded": {str(n): self.least - self.state * (n - 1) // n for n in WORKERS},
-        }
 
 
 class BudgetControl:
@@ -113,11 +73,11 @@ class BudgetControl:
         """Whether what this layer or operation reads stays as it is. While it is measured, it is packed."""
         return by.name in self._plain and self._recording is None and not by.observing
 
-    def packing(self, kept: Kept, layer: str) -> contextlib.AbstractContextManager[None]:
+    def packing(self, kept: KeptCopy, layer: str) -> contextlib.AbstractContextManager[None]:
         """Around what packs it."""
         return NOTHING if self._recording is None else self._recording.packing(kept, layer)
 
-    def reading(self, kept: Kept | None) -> contextlib.AbstractContextManager[None]:
+    def reading(self, kept: KeptCopy | None) -> contextlib.AbstractContextManager[None]:
         """Around what a backward pass reads."""
         return NOTHING if self._recording is None or kept is None else self._recording.reading(kept)
 
@@ -151,7 +111,7 @@ class BudgetControl:
     def _plan(self) -> None:
         assert self._asked is not None
         assert self.step is not None
-        choices = Choices(self.step)
+        choices = PlanChoices(self.step)
         plan, more = (choices.fastest(self._budget - self._margin + beside) for beside in (0, NEXT))
         everything = choices.fastest(0)
         self._plain = plan.plain

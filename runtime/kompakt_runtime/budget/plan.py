@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.budget.figures import BudgetPlan
+
 Tensor = Any
 MOST_SEARCHED: Final = 16  # layers up to which all choices are looked at
 EXCHANGED: Final = 16  # layers that are tried in place of others
@@ -42,19 +44,7 @@ class RecordedStep:
     seconds: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class BudgetPlan:
-    """plain: layers that stay as they are; packed: the others; peak: bytes that the step then takes at most; seconds: of packing
-    and unpacking in it.
-    """
-
-    plain: frozenset[str]
-    packed: frozenset[str]
-    peak: int
-    seconds: float
-
-
-class Choices:
+class PlanChoices:
     """What each layer of a recorded step takes more when it stays as it is (a row of bytes by moment), and its seconds."""
 
     def __init__(self, step: RecordedStep) -> None:

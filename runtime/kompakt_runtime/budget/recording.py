@@ -13,7 +13,7 @@ from kompakt_runtime.codec.select import PACKING, UNPACKING, working_bytes
 from kompakt_runtime.cost.overhead import Clock, Moment
 
 
-class Kept(Protocol):
+class KeptCopy(Protocol):
     """What is kept of a saved tensor: an entry, or a value of compiled code. probe: a tensor of its device and type."""
 
     @property
@@ -25,7 +25,7 @@ class Kept(Protocol):
 
 
 @dataclass(eq=False)
-class Row:
+class RecordedTensor:
     """saved, read: places among the readings; read: the last, None before any."""
 
     layer: str
@@ -46,8 +46,8 @@ class Recording:
         self._passing = 0  # bytes that were there between two readings: the codec's, and of the copy that is read
         self._unseen = 0
         self.failed = False  # to read memory: the step tells nothing, and training goes on
-        self._rows: list[Row] = []
-        self._by_kept: WeakKeyDictionary[Kept, Row] = WeakKeyDictionary()
+        self._rows: list[RecordedTensor] = []
+        self._by_kept: WeakKeyDictionary[KeptCopy, RecordedTensor] = WeakKeyDictionary()
         self._spans: defaultdict[str, list[tuple[Moment, Moment]]] = defaultdict(list)
 
     @property
@@ -56,7 +56,7 @@ class Recording:
         return bool(self._rows)
 
     @contextlib.contextmanager
-    def packing(self, kept: Kept, layer: str) -> Iterator[None]:
+    def packing(self, kept: KeptCopy, layer: str) -> Iterator[None]:
         """Around what packs it; once more where another operation saves it too."""
         start = self._clock.now()
         yield
@@ -64,12 +64,12 @@ class Recording:
             self._spans[layer].append((start, self._clock.now()))
             self._look(working_bytes(kept.probe, kept.nbytes, PACKING))
             if kept not in self._by_kept:
-                row = Row(layer, kept.nbytes, kept.held_bytes, len(self._readings) - 1)
+                row = RecordedTensor(layer, kept.nbytes, kept.held_bytes, len(self._readings) - 1)
                 self._by_kept[kept] = row
                 self._rows.append(row)
 
     @contextlib.contextmanager
-    def reading(self, kept: Kept) -> Iterator[None]:
+    def reading(self, kept: KeptCopy) -> Iterator[None]:
         """Around what a backward pass reads."""
         row = self._by_kept.get(kept)
         if row is None:

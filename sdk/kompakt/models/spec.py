@@ -149,6 +149,10 @@ class ActivationCompressionDict(TypedDict):
     """Auto: saved tensors wait in the host's pinned memory where copies hide behind computing; that memory counts towards the
     pod's limit. Needs a mode other than None. Default: Never. Example: Auto
     """
+    memoryBudget: NotRequired[str]
+    """How much memory of its GPU a step may take: an amount, or a share of the GPU's memory. Only as much is packed as keeps a
+    step within it. Absent: as much as can be. Needs mode ErrorBounded. Example: 20Gi
+    """
     batchSize: NotRequired[Literal["Keep", "Suggest", "Raise"]]
     """Keep: the batch is the script's. Suggest: status.compression shows how large a batch would fit. Raise: attempts after
     the first train with that batch, which the script takes from KOMPAKT_BATCH_SIZE. Default: Keep. Example: Suggest

@@ -235,6 +235,25 @@ class SchedulingStatusDict(TypedDict):
     """Set while this job is asked to end for one of higher priority."""
 
 
+class MemoryBudgetStatusDict(TypedDict):
+    """What memoryBudget costs, of the rank whose plan needs most of it."""
+
+    bytes: NotRequired[int]
+    """The budget. Unit: bytes. Example: 21474836480"""
+    peakBytes: NotRequired[int]
+    """The most that a step takes by the plan. Unit: bytes. Example: 21300000000"""
+    leastBytes: NotRequired[int]
+    """The most that a step takes with all packed: no smaller budget works. Unit: bytes. Example: 14100000000"""
+    plainBytes: NotRequired[int]
+    """The most that a step would take with nothing packed. Unit: bytes. Example: 35100000000"""
+    milliseconds: NotRequired[str]
+    """Time of packing and unpacking in a step by the plan. Unit: milliseconds. Example: 18.250"""
+    allMilliseconds: NotRequired[str]
+    """The same with all packed. Unit: milliseconds. Example: 61.004"""
+    moreMilliseconds: NotRequired[str]
+    """The same with a budget of 1 GiB more. Unit: milliseconds. Example: 14.100"""
+
+
 class CompressionStatusDict(TypedDict):
     """What activationCompression saved."""
 
@@ -274,6 +293,8 @@ class CompressionStatusDict(TypedDict):
     """The most that PyTorch had taken from the GPU of the rank of peakBytes. Unit: bytes. Example: 21000000000"""
     allocatedBytes: NotRequired[int]
     """The most of reservedBytes that tensors had at a time. Unit: bytes. Example: 20000000000"""
+    memoryBudget: NotRequired[MemoryBudgetStatusDict]
+    """With memoryBudget, once a plan is in force. Example: {"bytes": 21474836480}"""
     overheadPercent: NotRequired[str]
     """Time that compression adds to a step, in the slowest worker. Unit: percent. Example: 17.2"""
     overheadDenominator: NotRequired[str]
@@ -417,8 +438,8 @@ class TrainingJobStatusDict(TypedDict):
     completionTime: NotRequired[str]
     """When the job succeeded or failed. Example: 2026-01-31T12:00:00Z"""
     conditions: NotRequired[list[StatusConditionDict]]
-    """Suspended, Running, CompressionActive, Complete, Failed, Degraded, Reconciling and Stalled by the operator; Placed and
-    PreemptionRequested by the planner.
+    """Suspended, Running, CompressionActive, BudgetNotReached, Complete, Failed, Degraded, Reconciling and Stalled by the
+    operator; Placed and PreemptionRequested by the planner.
     """
     gpus: NotRequired[int]
     """GPUs of the whole gang. Unit: GPUs. Example: 16"""

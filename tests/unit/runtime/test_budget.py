@@ -189,5 +189,5 @@ def test_a_budget_needs_a_mode_that_can_choose(mode):
 
 
 def test_a_wrong_budget_is_named():
-    with pytest.raises(ConfigError, match=r"KOMPAKT_MEMORY_BUDGET is '20GiB'; right is an amount such as 20Gi"):
+    with pytest.raises(ConfigError, match=r"KOMPAKT_MEMORY_BUDGET is '20GiB'; right is an amount above 0 such as 20Gi"):
         RuntimeConfig.from_env({"KOMPAKT_MODE": "ErrorBounded", "KOMPAKT_MEMORY_BUDGET": "20GiB"})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kompakt_runtime.budget.plan import Choices, KeptTensor, RecordedStep
+from kompakt_runtime.budget.plan import KeptTensor, PlanChoices, RecordedStep
 
 STEPS = st.integers(2, 12)
 
@@ -41,7 +41,7 @@ def played(step: RecordedStep, plain: frozenset[str]) -> int:
 
 @given(recorded(), st.integers(0, 12000))
 def test_a_plan_is_within_its_budget_wherever_any_choice_is(step, budget):
-    plan = Choices(step).fastest(budget)
+    plan = PlanChoices(step).fastest(budget)
     assert plan.peak == played(step, plan.plain)
     all_packed = played(step, frozenset())
     assert plan.peak <= budget if all_packed <= budget else not plan.plain and plan.peak == all_packed
@@ -49,7 +49,7 @@ def test_a_plan_is_within_its_budget_wherever_any_choice_is(step, budget):
 
 @given(recorded(), st.integers(0, 12000))
 def test_no_layer_is_packed_that_would_fit_as_it_is(step, budget):
-    plan = Choices(step).fastest(budget)
+    plan = PlanChoices(step).fastest(budget)
     if plan.peak <= budget:
         assert all(played(step, plan.plain | {layer}) > budget for layer in plan.packed)
 
@@ -57,7 +57,7 @@ def test_no_layer_is_packed_that_would_fit_as_it_is(step, budget):
 @settings(max_examples=60)
 @given(recorded(), st.integers(0, 12000))
 def test_no_choice_is_faster_than_the_best_of_all(step, budget):
-    choices = Choices(step)
+    choices = PlanChoices(step)
     best, plan = choices.best(budget), choices.fastest(budget)
     assert best.peak == played(step, best.plain)
     if best.peak <= budget:
@@ -71,7 +71,7 @@ def test_the_layer_goes_that_wins_most_at_the_peak_for_a_second():
         [KeptTensor("slow", 100, 20, 0, 2), KeptTensor("quick", 100, 20, 0, 2), KeptTensor("early", 500, 0, 0, 0)],
         {"slow": 2.0, "quick": 1.0, "early": 0.1},
     )
-    choices = Choices(step)
+    choices = PlanChoices(step)
     assert choices.most == 760  # at the first moment, where early is still kept
     assert choices.fastest(760).packed == frozenset()
     assert choices.fastest(360).packed == {"early"}
@@ -85,9 +85,9 @@ def test_one_large_layer_goes_in_place_of_two_small_ones_where_that_is_faster():
         [100], 0, [KeptTensor(name, nbytes, 0, 0, 0) for name, nbytes in (("a", 60), ("b", 60), ("large", 100))],
         {"a": 1.0, "b": 1.0, "large": 1.9},
     )  # fmt: skip
-    plan = Choices(step).fastest(220)
+    plan = PlanChoices(step).fastest(220)
     assert plan.packed == {"large"}
-    assert plan == Choices(step).best(220)
+    assert plan == PlanChoices(step).best(220)
 
 
 def test_plans_are_hardly_slower_than_the_best_of_all_choices():
@@ -101,7 +101,7 @@ def test_plans_are_hardly_slower_than_the_best_of_all_choices():
             for nbytes in [rng.randrange(10, 1000)]
         ]
         step = RecordedStep([rng.randrange(1000) for _ in range(20)], 0, tensors, {one.layer: rng.random() for one in tensors})
-        choices = Choices(step)
+        choices = PlanChoices(step)
         budget = (choices.most + played(step, frozenset())) // 2
         ours, best = ours + choices.fastest(budget).seconds, best + choices.best(budget).seconds
     assert best - 1e-9 <= ours < 1.03 * best
@@ -110,4 +110,4 @@ def test_plans_are_hardly_slower_than_the_best_of_all_choices():
 def test_too_many_layers_to_look_at_all_choices_are_refused():
     step = RecordedStep([0], 0, [KeptTensor(f"layer{n}", 2, 1, 0, 0) for n in range(17)], {})
     with pytest.raises(ValueError, match="17 layers are too many to look at all choices; at most 16"):
-        Choices(step).best(10)
+        PlanChoices(step).best(10)

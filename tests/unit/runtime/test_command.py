@@ -105,7 +105,7 @@ def test_a_signal_to_end_is_handed_on_to_the_program():
             "--nonlinear-inputs is 'Bounded'; that needs mode ErrorBounded",
         ),
         (("--offload", "Some"), "--offload is 'Some'"),
-        (("--memory-budget", "20GB"), "--memory-budget is '20GB'; right is an amount such as 20Gi or 512Mi"),
+        (("--memory-budget", "20GB"), "--memory-budget is '20GB'; right is an amount above 0 such as 20Gi or 512Mi"),
         (("--mode", "Lossless", "--memory-budget", "1Gi"), "--memory-budget is '1Gi'; that needs mode ErrorBounded"),
         (("--mode", "None", "--offload", "Auto"), "--offload is 'Auto'; that needs a mode other than None"),
     ],
