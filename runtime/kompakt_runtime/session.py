@@ -142,6 +142,7 @@ class Session:
             self.hooks.weights.before_step()
         except Exception as error:
             self.figures.count_raw(f"HookFailed{type(error).__name__}")
+        self._budget.stepping()
         self._watch(Headroom.stepping)
 
     def _watch(self, moment: Callable[..., None], *what: Any) -> None:

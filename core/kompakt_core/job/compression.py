@@ -25,11 +25,11 @@ TARGET: Final = re.compile(r"0?\.[0-9]{1,9}", re.ASCII)
 
 # An amount as Kubernetes writes it, or percents; the runtime's amounts.py reads the same.
 BUDGET: Final = re.compile(
-    r"[0-9]{1,15}(?:\.[0-9]{1,6})?(?:[kMGT]|[KMGT]i)?|(?:100(?:\.0{1,6})?|[0-9]{1,2}(?:\.[0-9]{1,6})?)%", re.ASCII
+    r"[0-9]{1,15}|[0-9]{1,15}(?:\.[0-9]{1,3})?(?:[kMGT]|[KMGT]i)|(?:100(?:\.0{1,3})?|[0-9]{1,2}(?:\.[0-9]{1,3})?)%", re.ASCII
 )
 BUDGET_CEL: Final = (
-    r"self.matches('[1-9]') && (self.matches('^[0-9]{1,15}(\\.[0-9]{1,6})?([kMGT]|[KMGT]i)?$') || "
-    r"self.matches('^(100(\\.0{1,6})?|[0-9]{1,2}(\\.[0-9]{1,6})?)%$'))"
+    r"self.matches('[1-9]') && (self.matches('^[0-9]{1,15}((\\.[0-9]{1,3})?([kMGT]|[KMGT]i))?$') || "
+    r"self.matches('^(100(\\.0{1,3})?|[0-9]{1,2}(\\.[0-9]{1,3})?)%$'))"
 )
 FORMERLY: Final = {
     NonlinearInputs.KEEP: ActivationGradients.EXACT,

@@ -57,14 +57,15 @@ def with_compression(
 
 def _budget_condition(job: TrainingJob, after: JobStatus, found: Mapping[str, Any]) -> Condition | None:
     """BudgetNotReached; None while no plan was made, and where nobody ever asked for one."""
+    if not job.compression.memory_budget:
+        known = Type.BUDGET_NOT_REACHED in after.conditions
+        return condition(Type.BUDGET_NOT_REACHED, False, ConditionReason.NO_BUDGET) if known else None
     if budget := found.get("memoryBudget"):
         took = f"a step takes {budget['peakBytes']} bytes, of {budget['bytes']} of memoryBudget"
         if budget["peakBytes"] <= budget["bytes"]:
             return condition(Type.BUDGET_NOT_REACHED, False, ConditionReason.WITHIN_BUDGET, took)
         words = f"{took}, with all packed; the smallest budget that works is {budget['leastBytes']} bytes"
         return condition(Type.BUDGET_NOT_REACHED, True, ConditionReason.ALL_PACKED, words)
-    if Type.BUDGET_NOT_REACHED in after.conditions and not job.compression.memory_budget:
-        return condition(Type.BUDGET_NOT_REACHED, False, ConditionReason.NO_BUDGET)
     return None
 
 

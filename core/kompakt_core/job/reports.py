@@ -78,7 +78,15 @@ def is_news(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> 
         return now is not None
     old, new = merged([before]), merged([now])
     steady = [{**{k: v for k, v in found.items() if k not in GROWING}, "raw": set(found["raw"])} for found in (old, new)]
+    if _within(old) != _within(new):
+        return True
     return steady[0] != steady[1] or any(_moved(old, new, name) for name in ("ratio", "peakBytes"))
+
+
+def _within(found: Mapping[str, Any]) -> bool | None:
+    """Whether a step is within its budget of memory; None without a plan."""
+    budget = found.get("memoryBudget")
+    return None if budget is None else bool(budget["peakBytes"] <= budget["bytes"])
 
 
 def _moved(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> bool:

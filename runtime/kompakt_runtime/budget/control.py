@@ -7,6 +7,7 @@ after each that measures bounds, since these decide what is won; layers that the
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 from weakref import ref
 
@@ -20,6 +21,7 @@ from kompakt_runtime.cost.headroom import held, limit, peak
 from kompakt_runtime.cost.overhead import NOTHING, Clock
 
 WITHIN_BUDGET: Final = "WithinBudget"  # why a layer stays as it is
+OTHERS: Final = 32  # steps of other optimizers after which the first one is taken to step no more
 FIRST: Final = 3  # optimizer steps before one is recorded: bounds settle, the optimizer's state is made
 
 
@@ -50,6 +52,7 @@ class BudgetControl:
         self._asked, self._memory_of = asked, memory
         self._memory: Memory | None = None
         self._clock: Clock | None = None
+        self._device: Any = None
         self._budget = 0
         self._optimizer: ref[Any] | None = None
         self._steps = 0
@@ -57,21 +60,33 @@ class BudgetControl:
         self._recording: Recording | None = None  # the step that runs
         self._over: Recording | None = None  # one whose marks the device may not have reached
         self.step: RecordedStep | None = None  # the one that was recorded last
+        self._others = 0  # steps of other optimizers since the last of the first one
         self._plain: frozenset[str] = frozenset()
-        self._margin = 0  # by how much a step with a plan took more than the plan said
-        self._highest = 0  # the most before the step that runs
+        self._left = False  # the plan left something as it is in this step
+        self._origin = 0  # the most before the first forward pass
+        self._before: int | None = None  # the most before this step's first forward pass
+        self._unseen = 0  # by how much a recorded step's peak was above its readings
+        self._highest = 0  # the highest reading of the step that was recorded last
+        self._margin = 0  # by how much a step took more than its plan said
         self._state = 0
         self._figures: BudgetFigures | None = None
 
     def entered(self, device: Any) -> None:
         """A forward pass begins, or goes on, on this device."""
-        if self._asked is not None and self._memory is None:
-            self._memory, self._clock = self._memory_of(device), Clock(device.type == "cuda")
+        if self._asked is None:
+            return
+        if self._memory is None:
+            self._device, self._memory, self._clock = device, self._memory_of(device), Clock(device.type == "cuda")
             self._budget = self._asked.of_all(self._memory.there())
+            self._origin = self._memory.peak()
+        if self._before is None:
+            self._before = self._memory.peak()
 
     def leaves(self, by: Any) -> bool:
         """Whether what this layer or operation reads stays as it is. While it is measured, it is packed."""
-        return by.name in self._plain and self._recording is None and not by.observing
+        stays = by.name in self._plain and self._recording is None and not by.observing
+        self._left |= stays
+        return stays
 
     def packing(self, kept: KeptCopy, layer: str) -> contextlib.AbstractContextManager[None]:
         """Around what packs it."""
@@ -79,40 +94,72 @@ class BudgetControl:
 
     def reading(self, kept: KeptCopy | None) -> contextlib.AbstractContextManager[None]:
         """Around what a backward pass reads."""
-        return NOTHING if self._recording is None or kept is None else self._recording.reading(kept)
+        return NOTHING if self._recording is None else self._recording.reading(kept)
+
+    def stepping(self) -> None:
+        """An optimizer step begins."""
+        if self._recording is not None:
+            self._recording.look()
 
     def stepped(self, optimizer: Any, observing: bool) -> None:
-        """An optimizer step is over. observing: the next one measures bounds."""
-        if self._optimizer is None or self._optimizer() is None:
-            self._optimizer = ref(optimizer)  # of several the first tells where a step ends
-        if self._optimizer() is not optimizer or self._memory is None or self._clock is None:
+        """An optimizer step is over. observing: the next one measures bounds. What fails costs the plan, and nothing else."""
+        if self._recording is not None and self._recording.failed:
+            self._recording = None
+        if self._memory is None or self._clock is None or not self._is_first(optimizer):
             return
+        try:
+            self._step_over(optimizer, self._memory, observing)
+        except Exception:
+            self._over = self._recording = None
+        self._before, self._left = None, False
+        if self._due and self._steps >= FIRST and not observing and self._over is None and self._recording is None:
+            self._due, self._recording = False, Recording(self._clock, self._device, self._memory.now)
+
+    def _is_first(self, optimizer: Any) -> bool:
+        """Of several the first tells where a step ends, unless it steps no more."""
+        self._others += 1
+        first = None if self._optimizer is None else self._optimizer()
+        if first is None or first is optimizer or self._others > OTHERS:
+            self._optimizer, self._others = ref(optimizer), 0
+        return self._others == 0
+
+    def _step_over(self, optimizer: Any, memory: Memory, observing: bool) -> None:
         self._steps += 1
-        self._recorded(self._memory.peak())
+        self._due = self._due or observing
+        peak, before = memory.peak(), self._before
+        if self._recording is not None and self._recording.anything:
+            self._end_recording(peak)
+        elif self._left and before is not None and peak > before and self._figures is not None:
+            self._exceeded(peak - self._figures.plan.peak)
         if self._over is not None and (step := self._over.step()) is not None:
             self._over, self.step, self._state = None, step, state_bytes(optimizer)
             self._plan()
-        self._highest = max(self._highest, self._memory.peak())
-        self._due = self._due or observing
-        if self._due and self._steps >= FIRST and not observing and self._over is None and self._recording is None:
-            self._due, self._recording = False, Recording(self._clock, self._memory.now)
 
-    def _recorded(self, peak: int) -> None:
-        """The step that ended was recorded (one without our forward passes tells nothing, so the next one is), or ran by the
-        plan: what it took more than the budget makes plans tighter.
+    def _end_recording(self, peak: int) -> None:
+        """Before there is a plan every step packs all, so the most that any took tells of this one; later only if it set it.
+        What was taken before the first forward pass, to load a model, tells nothing.
         """
-        if self._recording is not None and self._recording.anything:
-            self._recording.ended(peak, grew=peak > self._highest)
-            self._over, self._recording = None if self._recording.failed else self._recording, None
-        elif self.step is not None and peak > max(self._highest, self._budget):
-            self._margin += peak - self._budget
+        assert self._recording is not None
+        self._recording.look()
+        known = peak > (self._origin if self.step is None else self._before or 0)
+        self._unseen = self._recording.ended(peak if known else None, self._unseen)
+        # What a larger batch takes was in the margin, and is in the readings now.
+        grown = max(0, self._recording.highest - self._highest)
+        self._margin = max(0, self._margin - grown)
+        self._highest = self._recording.highest
+        self._over, self._recording = None if self._recording.failed else self._recording, None
+
+    def _exceeded(self, more: int) -> None:
+        """A step by the plan took so much more than the plan said."""
+        if more > 0:
+            self._margin += more
             self._plan()
 
     def _plan(self) -> None:
         assert self._asked is not None
         assert self.step is not None
-        choices = PlanChoices(self.step)
-        plan, more = (choices.fastest(self._budget - self._margin + beside) for beside in (0, NEXT))
+        choices = PlanChoices(replace(self.step, unseen=self.step.unseen + self._margin))
+        plan, more = (choices.fastest(self._budget + beside) for beside in (0, NEXT))
         everything = choices.fastest(0)
         self._plain = plan.plain
         self._figures = BudgetFigures(
@@ -125,9 +172,11 @@ class BudgetControl:
 
 
 def state_bytes(optimizer: Any) -> int:
-    """Weights, their gradients, and what the optimizer keeps of them."""
+    """Weights, their gradients, and what the optimizer keeps of them; 0 where they are sharded already."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    kept = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)]
-    return sum(
-        int(t.numel() * t.element_size()) for t in [*weights, *(weight.grad for weight in weights), *kept] if t is not None
-    )
+    if any(hasattr(weight, "to_local") for weight in weights):
+        return 0
+    states = [state for state in optimizer.state.values() if isinstance(state, dict)]
+    kept = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
+    there = [t for t in [*weights, *(weight.grad for weight in weights), *kept] if t is not None]
+    return sum(int(t.numel() * t.element_size()) for t in there)

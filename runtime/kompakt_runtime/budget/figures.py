@@ -53,5 +53,5 @@ class BudgetFigures:
             "milliseconds": round(1e3 * self.plan.seconds, 3),
             "allMilliseconds": round(1e3 * self.all_seconds, 3),
             "moreMilliseconds": round(1e3 * self.more_seconds, 3),
-            "sharded": {str(n): self.least - self.state * (n - 1) // n for n in WORKERS},
+            "sharded": {str(n): self.least - self.state * (n - 1) // n for n in WORKERS} if self.state else {},
         }

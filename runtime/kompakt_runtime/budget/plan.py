@@ -16,6 +16,7 @@ from kompakt_runtime.budget.figures import BudgetPlan
 Tensor = Any
 MOST_SEARCHED: Final = 16  # layers up to which all choices are looked at
 EXCHANGED: Final = 16  # layers that are tried in place of others
+CPU: Final = "cpu"  # whatever the program made the default
 LEAST_SECONDS: Final = 1e-9  # what took no time that could be measured
 
 
@@ -50,15 +51,15 @@ class PlanChoices:
     def __init__(self, step: RecordedStep) -> None:
         self.layers = list(dict.fromkeys(tensor.layer for tensor in step.tensors))
         places = {layer: place for place, layer in enumerate(self.layers)}
-        changes = torch.zeros(len(self.layers), len(step.readings) + 1, dtype=torch.int64)
+        changes = torch.zeros(len(self.layers), len(step.readings) + 1, dtype=torch.int64, device=CPU)
         for one in step.tensors:
             changes[places[one.layer], one.saved] += one.nbytes - one.kept
             changes[places[one.layer], one.read + 1] -= one.nbytes - one.kept
         self.more = changes.cumsum(1)[:, :-1]
         self.seconds = torch.tensor(
-            [max(step.seconds.get(layer, 0.0), LEAST_SECONDS) for layer in self.layers], dtype=torch.float64
+            [max(step.seconds.get(layer, 0.0), LEAST_SECONDS) for layer in self.layers], dtype=torch.float64, device=CPU
         )
-        self.packed = torch.tensor(step.readings, dtype=torch.int64) + step.unseen
+        self.packed = torch.tensor(step.readings, dtype=torch.int64, device=CPU) + step.unseen
 
     @property
     def most(self) -> int:
@@ -68,8 +69,8 @@ class PlanChoices:
     def fastest(self, budget: int) -> BudgetPlan:
         """Where no choice is within the budget, all layers are packed."""
         if int(self.packed.max()) > budget:
-            return self._plan(torch.ones(len(self.layers), dtype=torch.bool))
-        none = torch.zeros(len(self.layers), dtype=torch.bool)
+            return self._plan(torch.ones(len(self.layers), dtype=torch.bool, device=CPU))
+        none = torch.zeros(len(self.layers), dtype=torch.bool, device=CPU)
         starts = (self._filled(none, budget), self._from_all(budget))
         found = [self._exchanged(self._relieved(start, budget), budget) for start in starts if start is not None]
         return self._plan(min(found, key=self._time))
@@ -94,7 +95,7 @@ class PlanChoices:
 
     def _from_all(self, budget: int) -> Tensor:
         """One layer after another stays as it is: what saves most seconds for what it takes at its worst moment."""
-        chosen = torch.ones(len(self.layers), dtype=torch.bool)
+        chosen = torch.ones(len(self.layers), dtype=torch.bool, device=CPU)
         total = self.packed
         for place in torch.argsort(self._rate, descending=True).tolist():
             if int((total + self.more[place]).max()) <= budget:
@@ -136,7 +137,9 @@ class PlanChoices:
         if len(self.layers) > MOST_SEARCHED:
             raise ValueError(f"{len(self.layers)} layers are too many to look at all choices; at most {MOST_SEARCHED}")
         plans = [
-            self._plan(torch.tensor([bool(choice >> place & 1) for place in range(len(self.layers))], dtype=torch.bool))
+            self._plan(
+                torch.tensor([bool(choice >> place & 1) for place in range(len(self.layers))], dtype=torch.bool, device=CPU)
+            )
             for choice in range(1 << len(self.layers))
         ]
         within = [plan for plan in plans if plan.peak <= budget]

@@ -185,7 +185,7 @@ def highest_peak(rows: list[Report]) -> Report:
 def tightest_budget(rows: list[Report]) -> Report:
     """Of the rank whose plan needs most of its budget; {} where nobody was given one, or nothing is planned yet."""
     found = (row["budget"] for row in rows if row.get("budget"))
-    return dict(max(found, key=lambda budget: float(budget["peakBytes"]) / float(budget["bytes"]), default={}))
+    return dict(max(found, key=lambda budget: float(budget["peakBytes"]) / max(1.0, float(budget["bytes"])), default={}))
 
 
 def kept_bytes(rows: list[Report]) -> Counter[str]:

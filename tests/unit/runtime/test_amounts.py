@@ -26,7 +26,24 @@ def test_an_amount_is_read_as_kubernetes_writes_it(text, there, nbytes):
     assert Amount.of(text).of_all(there) == nbytes
 
 
-WRONG = ["", "lots", "-1Gi", "20 Gi", "20GiB", "1e9", "nan", "inf", "٣Gi", "20gi", "%", "Gi", "1" * 16, "1Gi\n"]
+WRONG = [
+    "",
+    "lots",
+    "-1Gi",
+    "20 Gi",
+    "20GiB",
+    "1e9",
+    "nan",
+    "inf",
+    "٣Gi",
+    "20gi",
+    "%",
+    "Gi",
+    "1" * 16,
+    "1Gi\n",
+    "0.5",
+    "1.0005Gi",
+]
 NOTHING = ["0", "0Gi", "0%", "0.0%"]
 MORE_THAN_ALL = ["100.1%", "101%", "007%"]
 

@@ -1,11 +1,16 @@
 """Trainings that are given a budget of memory: whether they stay within it, and what is packed for that."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from kompakt_runtime.amounts import Amount
+from kompakt_runtime.budget import control, recording
+from kompakt_runtime.budget.control import BudgetControl
 from kompakt_runtime.config import ConfigError, RuntimeConfig
+from kompakt_runtime.cost.overhead import Clock
 from kompakt_runtime.report.text import Report
 from tests.support.runtime.compiling import compiled
 
@@ -152,6 +157,159 @@ def test_memory_that_cannot_be_read_costs_the_plan_and_not_the_training(running,
     assert found == {}
     assert len(peaks) == 8
     assert session.figures.compressed
+
+
+class Device:
+    """Memory that a test sets: what is used now, and the most so far."""
+
+    def __init__(self, device) -> None:
+        self.used = self.most = 0
+
+    def there(self) -> int:
+        return 1000
+
+    def now(self) -> int:
+        return self.used
+
+    def peak(self) -> int:
+        return self.most
+
+    def takes(self, used: int) -> None:
+        self.used, self.most = used, max(self.most, used)
+
+
+class Copy:
+    """What is kept of a tensor of 50 bytes: 10."""
+
+    nbytes, held_bytes, probe = 50, 10, torch.empty(0)
+
+
+class Steps:
+    """Steps of one layer, of which memory and time are set; without the codec's working memory."""
+
+    def __init__(self, monkeypatch, budget: int) -> None:
+        monkeypatch.setattr(recording, "working_bytes", lambda *what: 0)
+        self.control = BudgetControl(Amount.of(str(budget)), Device)
+        self.optimizer = torch.optim.SGD([torch.zeros(1)])
+        self.layer = SimpleNamespace(name="layer", observing=False)
+
+    def step(self, used: int, most: int, observing: bool = False) -> bool:
+        """Whether the layer was packed. used: while it is kept; most: of the step."""
+        self.control.entered(torch.device("cpu"))
+        self.layer.observing = observing
+        memory, copy = self.control._memory, Copy()
+        memory.takes(used)
+        packed = not self.control.leaves(self.layer)
+        if packed:
+            with self.control.packing(copy, "layer"):
+                pass
+        memory.takes(most)
+        memory.used = used
+        with self.control.reading(copy):
+            pass
+        self.control.stepped(self.optimizer, observing=False)
+        return packed
+
+
+def test_what_a_step_takes_between_readings_is_in_the_plan(monkeypatch):
+    """Each step of these has taken 150, so no plan is within 110."""
+    steps = Steps(monkeypatch, 110)
+    assert all(steps.step(used=60, most=150) for _ in range(8))
+    found = steps.control.said()
+    assert (found["reached"], found["leastBytes"]) == (False, 150)
+
+
+def test_what_was_taken_before_training_is_not(monkeypatch):
+    """To load a model, say."""
+    steps = Steps(monkeypatch, 200)
+    steps.control.entered(torch.device("cpu"))
+    steps.control._memory.takes(500)
+    steps.control._origin = 500
+    assert [steps.step(used=60, most=90) for _ in range(6)] == [True] * 4 + [False] * 2
+    assert steps.control.said()["reached"]
+
+
+def test_what_a_step_takes_more_than_its_plan_said_is_in_the_next(monkeypatch):
+    steps = Steps(monkeypatch, 155)
+    assert [steps.step(used=60, most=100) for _ in range(5)] == [True] * 4 + [False]
+    said = steps.control.said()["peakBytes"]
+    assert 140 <= said <= 155
+    steps.step(used=60, most=153)
+    assert steps.control.said()["peakBytes"] == 153
+    assert not steps.step(used=60, most=158)
+    found = steps.control.said()
+    assert found["packed"] == 1
+    assert found["reached"]
+    assert steps.step(used=60, most=100)
+
+
+def test_what_is_taken_between_steps_and_while_all_is_packed_is_not(monkeypatch):
+    """By an evaluation, or by measuring."""
+    steps = Steps(monkeypatch, 155)
+    for _ in range(5):
+        steps.step(used=60, most=100)
+    steps.control._memory.takes(900)
+    assert not steps.step(used=60, most=100)
+    assert steps.step(used=60, most=950, observing=True)
+    assert steps.control.said()["peakBytes"] <= 155
+    assert not steps.step(used=60, most=100)
+
+
+def test_a_tensor_belongs_to_the_layer_whose_bound_it_has_at_last(monkeypatch):
+    monkeypatch.setattr(recording, "working_bytes", lambda *what: 0)
+    recorded, copy = recording.Recording(Clock(gpu=False), torch.device("cpu"), lambda: 100), Copy()
+    for layer in ("first", "tighter"):
+        with recorded.packing(copy, layer):
+            pass
+    recorded.ended(None, 0)
+    step = recorded.step()
+    assert [one.layer for one in step.tensors] == ["tighter"]
+    assert list(step.seconds) == ["tighter"]
+
+
+def test_tensors_of_other_devices_are_in_no_plan():
+    recorded, copy = recording.Recording(Clock(gpu=False), torch.device("meta"), lambda: 100), Copy()
+    with recorded.packing(copy, "layer"):
+        pass
+    assert not recorded.anything
+
+
+def test_a_step_of_too_many_tensors_gives_no_plan_and_takes_no_more_memory(monkeypatch):
+    monkeypatch.setattr(recording, "MOST_READINGS", 3)
+    steps = Steps(monkeypatch, 155)
+    for _ in range(3):
+        steps.step(used=60, most=100)
+    for _ in range(4):
+        with steps.control.packing(Copy(), "layer"):
+            pass
+    steps.step(used=60, most=100)
+    assert steps.control.said() == {}
+
+
+def test_an_optimizer_that_steps_no_more_is_followed_by_another(monkeypatch):
+    steps = Steps(monkeypatch, 155)
+    first = steps.optimizer
+    steps.step(used=60, most=100)
+    steps.optimizer = torch.optim.SGD([torch.zeros(1)])
+    for _ in range(40):
+        steps.step(used=60, most=100)
+    assert steps.control.said()["reached"]
+    assert first is not steps.optimizer
+
+
+def test_an_optimizer_with_a_state_of_its_own_kind_costs_nothing(monkeypatch):
+    steps = Steps(monkeypatch, 155)
+    steps.optimizer.state["shared"] = torch.zeros(3)
+    for _ in range(6):
+        steps.step(used=60, most=100)
+    assert steps.control.said()["reached"]
+
+
+def test_a_plan_that_cannot_be_made_costs_no_step(monkeypatch):
+    steps = Steps(monkeypatch, 155)
+    monkeypatch.setattr(control, "state_bytes", lambda optimizer: 1 / 0)
+    assert all(steps.step(used=60, most=100) for _ in range(6))
+    assert steps.control.said() == {}
 
 
 def test_without_a_budget_nothing_is_recorded(running):

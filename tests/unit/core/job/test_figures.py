@@ -73,7 +73,13 @@ BUDGET = {
 }  # fmt: skip
 
 
-def test_the_status_tells_what_a_budget_of_memory_costs(running: Any) -> None:
+@pytest.fixture
+def within(world_of: Any) -> Any:
+    return world_of(activationCompression={"memoryBudget": "1000"}, runPolicy={"cleanPodPolicy": "None"}).run()
+
+
+def test_the_status_tells_what_a_budget_of_memory_costs(within: Any) -> None:
+    running = within
     assert "BudgetNotReached" not in running.status.conditions
     found = heard(running, budget=BUDGET).settle().stored["compression"]
     assert found["memoryBudget"] == {
@@ -83,7 +89,8 @@ def test_the_status_tells_what_a_budget_of_memory_costs(running: Any) -> None:
     assert running.condition("BudgetNotReached") == ("False", "WithinBudget")
 
 
-def test_a_budget_that_is_too_small_is_a_condition_that_names_one_that_works(running: Any) -> None:
+def test_a_budget_that_is_too_small_is_a_condition_that_names_one_that_works(within: Any) -> None:
+    running = within
     heard(running, budget=BUDGET | {"peakBytes": 1100, "leastBytes": 1100}).settle()
     assert running.condition("BudgetNotReached") == ("True", "AllPacked")
     message = running.status.conditions["BudgetNotReached"].message
@@ -111,10 +118,16 @@ def test_a_time_that_cannot_be_is_left_out(wrong: Any) -> None:
     assert found["allMilliseconds"] == "40.000"
 
 
-def test_a_condition_of_a_budget_that_was_taken_back_does_not_stay_true(running: Any) -> None:
+def test_a_job_without_a_budget_has_no_condition_whatever_its_pods_say(running: Any) -> None:
     heard(running, budget=BUDGET | {"peakBytes": 1100}).settle()
-    heard(running).settle()
-    assert running.condition("BudgetNotReached") == ("False", "NoBudget")
+    assert "BudgetNotReached" not in running.status.conditions
+
+
+def test_that_a_budget_is_reached_or_not_is_news_and_what_it_costs_is_none() -> None:
+    below, above = ({**SAID, "budget": BUDGET | {"peakBytes": peak}} for peak in (990, 1100))
+    assert is_news(SAID, below)
+    assert is_news(below, above)
+    assert not is_news(below, {**SAID, "budget": BUDGET | {"peakBytes": 980, "milliseconds": 13.0}})
 
 
 def test_the_condition_tells_the_peak_and_without_one_only_what_was_kept(running: Any) -> None:

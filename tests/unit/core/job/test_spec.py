@@ -119,6 +119,7 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "overrides as a map": (f"{COMPRESSION}.overrides", {"a.*": "None"}, "activationCompression.overrides: expected a list"),
     "offload without a mode": (COMPRESSION, {"mode": "None", "offload": "Auto"}, "offload Auto needs a mode"),
     "a budget in another unit": (f"{COMPRESSION}.memoryBudget", "20GiB", "memoryBudget: memoryBudget is an amount above 0"),
+    "half a byte": (f"{COMPRESSION}.memoryBudget", "0.5", "memoryBudget is an amount above 0"),
     "a budget of nothing": (f"{COMPRESSION}.memoryBudget", "0Gi", "memoryBudget is an amount above 0"),
     "more than all memory": (f"{COMPRESSION}.memoryBudget", "101%", "at most 100%, such as 80%; got '101%'"),
     "a budget without errors": (COMPRESSION, {"mode": "Lossless", "memoryBudget": "1Gi"}, "memoryBudget needs mode ErrorBounded"),
