@@ -15,6 +15,7 @@ ODDITIES = (None, True, -1, 1 << 62, 0.5, "", "x", "\u0000\u1234", [], {}, [{}],
 # What a pattern or a rule asks of a text is not in its type. The first one is right.
 TEXTS: dict[str, tuple[Any, ...]] = {
     "targetGradientError": ("0.01", ".1", "0.05", "0.0999", "0.1", "0.2", "0", "1e-3", "0.0"),
+    "memoryBudget": ("20Gi", "80%", "1.5Gi", "1", "100%", "0", "0.5", "101%", "20GiB", "1Gi\n", "-1Gi", "٣Gi"),
     "modules": ("head.*", "*", "a.b"),
     "containerName": ("trainer", "absent"),
     "gpuContainer": ("trainer", "second", "absent"),
