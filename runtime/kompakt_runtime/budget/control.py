@@ -72,13 +72,19 @@ class BudgetControl:
         self._figures: BudgetFigures | None = None
 
     def entered(self, device: Any) -> None:
-        """A forward pass begins, or goes on, on this device."""
+        """A forward pass begins, or goes on, on this device. Where its memory cannot be read there is no plan."""
         if self._asked is None:
             return
+        try:
+            self._begin(device, self._asked)
+        except Exception:
+            self._asked = self._memory = self._recording = None
+
+    def _begin(self, device: Any, asked: Amount) -> None:
         if self._memory is None:
-            self._device, self._memory, self._clock = device, self._memory_of(device), Clock(device.type == "cuda")
-            self._budget = self._asked.of_all(self._memory.there())
-            self._origin = self._memory.peak()
+            memory = self._memory_of(device)
+            self._budget, self._origin = asked.of_all(memory.there()), memory.peak()
+            self._device, self._memory, self._clock = device, memory, Clock(device.type == "cuda")
         if self._before is None:
             self._before = self._memory.peak()
 

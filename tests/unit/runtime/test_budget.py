@@ -162,8 +162,8 @@ def test_memory_that_cannot_be_read_costs_the_plan_and_not_the_training(running,
 class Device:
     """Memory that a test sets: what is used now, and the most so far."""
 
-    def __init__(self, device) -> None:
-        self.used = self.most = 0
+    def __init__(self, before: int) -> None:
+        self.used, self.most = 0, before
 
     def there(self) -> int:
         return 1000
@@ -187,9 +187,10 @@ class Copy:
 class Steps:
     """Steps of one layer, of which memory and time are set; without the codec's working memory."""
 
-    def __init__(self, monkeypatch, budget: int) -> None:
+    def __init__(self, monkeypatch, budget: int, before: int = 0) -> None:
+        """before: bytes that were taken at most before training."""
         monkeypatch.setattr(recording, "working_bytes", lambda *what: 0)
-        self.control = BudgetControl(Amount.of(str(budget)), Device)
+        self.control = BudgetControl(Amount.of(str(budget)), lambda device: Device(before))
         self.optimizer = torch.optim.SGD([torch.zeros(1)])
         self.layer = SimpleNamespace(name="layer", observing=False)
 
@@ -221,10 +222,7 @@ def test_what_a_step_takes_between_readings_is_in_the_plan(monkeypatch):
 
 def test_what_was_taken_before_training_is_not(monkeypatch):
     """To load a model, say."""
-    steps = Steps(monkeypatch, 200)
-    steps.control.entered(torch.device("cpu"))
-    steps.control._memory.takes(500)
-    steps.control._origin = 500
+    steps = Steps(monkeypatch, 200, before=500)
     assert [steps.step(used=60, most=90) for _ in range(6)] == [True] * 4 + [False] * 2
     assert steps.control.said()["reached"]
 
@@ -310,6 +308,17 @@ def test_a_plan_that_cannot_be_made_costs_no_step(monkeypatch):
     monkeypatch.setattr(control, "state_bytes", lambda optimizer: 1 / 0)
     assert all(steps.step(used=60, most=100) for _ in range(6))
     assert steps.control.said() == {}
+
+
+@pytest.mark.parametrize("word", ["there", "peak"])
+def test_a_device_whose_memory_cannot_be_read_costs_the_plan_and_not_compression(running, monkeypatch, word):
+    """Nor the forward pass: its hooks run while it begins."""
+    monkeypatch.setattr(Counted, word, lambda self: 1 / 0)
+    session, peaks, found = said(running, OTHER)
+    assert found == {}
+    assert len(peaks) == 8
+    assert session.figures.compressed
+    assert not any("Failed" in reason for reason in session.figures.raw)
 
 
 def test_without_a_budget_nothing_is_recorded(running):
