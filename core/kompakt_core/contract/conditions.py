@@ -15,8 +15,8 @@ class Type(StrEnum):
     RUNNING = "Running"
     # operator -> users: activations are compressed; else the reason says why not
     COMPRESSION_ACTIVE = "CompressionActive"
-    # operator -> users: a step takes more than `memoryBudget` even with all packed; the message has the smallest budget that
-    # works. Absent until a plan was made
+    # operator -> users: a step takes more than `memoryBudget` even with all packed; the message has a budget that is sure
+    # to work. Absent until a plan was made
     BUDGET_NOT_REACHED = "BudgetNotReached"
     # operator -> users, kstatus: the job has ended well
     COMPLETE = "Complete"

@@ -64,7 +64,7 @@ def _budget_condition(job: TrainingJob, after: JobStatus, found: Mapping[str, An
         took = f"a step takes {budget['peakBytes']} bytes, of {budget['bytes']} of memoryBudget"
         if budget["peakBytes"] <= budget["bytes"]:
             return condition(Type.BUDGET_NOT_REACHED, False, ConditionReason.WITHIN_BUDGET, took)
-        words = f"{took}, with all packed; the smallest budget that works is {budget['leastBytes']} bytes"
+        words = f"{took}, with all packed; a budget of {budget['leastBytes']} bytes is sure to work"
         return condition(Type.BUDGET_NOT_REACHED, True, ConditionReason.ALL_PACKED, words)
     return None
 

@@ -98,7 +98,12 @@ class MemoryBudgetStatus(Declared, frozen=True):
     )
     least_bytes: Annotated[
         int,
-        about("The most that a step takes with all packed: no smaller budget works.", unit="bytes", low=0, example=14100000000),
+        about(
+            "The most that a step takes with all packed: a budget of as much is sure to work.",
+            unit="bytes",
+            low=0,
+            example=14100000000,
+        ),
     ] = ABSENT
     plain_bytes: Annotated[
         int, about("The most that a step would take with nothing packed.", unit="bytes", low=0, example=35100000000)

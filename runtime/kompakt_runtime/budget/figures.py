@@ -40,7 +40,7 @@ class BudgetFigures:
         return self.plan.peak <= self.budget
 
     def said(self) -> dict[str, Any]:
-        """For the process's file. sharded: smallest budget by number of workers that share the state by FSDP2."""
+        """For the process's file. sharded: what would be left of `least`, by number of workers that share the state by FSDP2."""
         return {
             "asked": self.asked,
             "bytes": self.budget,

@@ -84,7 +84,7 @@ def time_of_a_step(overhead: Mapping[str, str], counts: list[tuple[int, int]]) -
 
 
 def budget(found: Mapping[str, Any], config: RuntimeConfig) -> list[str]:
-    """What a budget of memory costs and what more would buy, or the smallest that works; nothing where nobody gave one."""
+    """What a budget of memory costs and what more would buy, or one that is sure to work; nothing where nobody gave one."""
     if not found:
         asked, enough = config.memory_budget, "a plan takes four optimizer steps or more, of a few thousand tensors each"
         return [] if asked is None else [f"memory budget {asked.text}: all was packed; {enough}"]
@@ -93,7 +93,7 @@ def budget(found: Mapping[str, Any], config: RuntimeConfig) -> list[str]:
         workers = ", ".join(f"{megabytes(nbytes)} MB on {n} workers" for n, nbytes in found["sharded"].items())
         sharding = "sharding weights, gradients and optimizer state by FSDP2 would leave"
         shared = f"; {sharding} {workers}, by arithmetic" if workers else ""
-        took = f"with all that may be packed a step takes {size['leastBytes']}; no smaller budget is sure to work"
+        took = f"with all that may be packed a step takes {size['leastBytes']}; a budget of as much is sure to work"
         return [f"memory budget {found['asked']} ({size['bytes']}) not reached: {took}{shared}"]
     return [
         f"memory budget {found['asked']} ({size['bytes']}): a step takes at most {size['peakBytes']} with {found['packed']} of"

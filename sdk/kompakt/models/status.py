@@ -243,7 +243,7 @@ class MemoryBudgetStatusDict(TypedDict):
     peakBytes: NotRequired[int]
     """The most that a step takes by the plan. Unit: bytes. Example: 21300000000"""
     leastBytes: NotRequired[int]
-    """The most that a step takes with all packed: no smaller budget works. Unit: bytes. Example: 14100000000"""
+    """The most that a step takes with all packed: a budget of as much is sure to work. Unit: bytes. Example: 14100000000"""
     plainBytes: NotRequired[int]
     """The most that a step would take with nothing packed. Unit: bytes. Example: 35100000000"""
     milliseconds: NotRequired[str]

@@ -95,7 +95,7 @@ def test_a_budget_that_is_too_small_is_a_condition_that_names_one_that_works(wit
     assert running.condition("BudgetNotReached") == ("True", "AllPacked")
     message = running.status.conditions["BudgetNotReached"].message
     assert message == (
-        "a step takes 1100 bytes, of 1000 of memoryBudget, with all packed; the smallest budget that works is 1100 bytes"
+        "a step takes 1100 bytes, of 1000 of memoryBudget, with all packed; a budget of 1100 bytes is sure to work"
     )
 
 
