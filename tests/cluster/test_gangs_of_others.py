@@ -9,7 +9,7 @@ import yaml
 from kubernetes import client
 
 from kompakt_core import contract as c
-from tests.support.cluster import controllers, jobset, kueue
+from tests.support.cluster import jobset, kueue
 from tests.support.cluster.gangs import GANG, adds_a_gate, plain_pod
 from tests.support.cluster.replacing import killed_pair
 from tests.support.examples import EXAMPLES
@@ -233,7 +233,7 @@ EXAMPLE_SIZE = 4
 
 @pytest.mark.parametrize("name", ["indexed", "jobset"])
 def test_examples_run_as_they_are(jobsets: ClusterSession, namespace: str, name: str) -> None:
-    controllers.judge(jobsets, namespace)
+    jobset.judge(jobsets, namespace)
     jobsets.kubectl("apply", f"--namespace={namespace}", "-f", str(EXAMPLES / "gangs" / f"{name}.yaml"))
     gang = {"indexed": GANG, "jobset": "fine-tuning"}[name]
     pods = all_run(jobsets, namespace, EXAMPLE_SIZE, gang)

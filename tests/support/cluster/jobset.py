@@ -21,7 +21,7 @@ def install(cluster: ClusterSession) -> None:
     webhooks, health = free_ports(2)
     cluster.start(controllers.component(cluster, NAME, lambda folder: _settings(folder, webhooks, health), health))
     controllers.hook(cluster, NAME, config / "webhook" / "manifests.yaml", webhooks)
-    eventually(lambda: _judges(cluster), "JobSet's webhooks in force")
+    judge(cluster, "default")
 
 
 def _settings(folder: Path, webhooks: int, health: int) -> dict[str, Any]:
@@ -36,10 +36,16 @@ def _settings(folder: Path, webhooks: int, health: int) -> dict[str, Any]:
     }
 
 
-def _judges(cluster: ClusterSession) -> bool:
-    """Whether a JobSet gets the defaults that only its webhook writes."""
-    namespace = "default"
+def judge(cluster: ClusterSession, namespace: str) -> None:
+    """Its webhooks judge this namespace too when this returns: the API server hears of a namespace's labels a little later than
+    they are written. The controller makes no Jobs of a JobSet without the defaults of its webhook.
+    """
     controllers.judge(cluster, namespace)
+    eventually(lambda: _judges(cluster, namespace), f"JobSet's webhooks in force in {namespace}")
+
+
+def _judges(cluster: ClusterSession, namespace: str) -> bool:
+    """Whether a JobSet gets the defaults that only its webhook writes."""
     made = cluster.custom.create_namespaced_custom_object(
         GROUP, VERSION, namespace, PLURAL, jobset("probe", 1, 1, 0), dry_run="All"
     )
@@ -66,7 +72,7 @@ def jobset(name: str, jobs: int, pods: int, gpus: int, **spec: Any) -> dict[str,
 
 
 def create(cluster: ClusterSession, namespace: str, made: dict[str, Any]) -> None:
-    controllers.judge(cluster, namespace)
+    judge(cluster, namespace)
     cluster.custom.create_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, made)
 
 
