@@ -1,7 +1,6 @@
 """Puts the operators into both graphs of a compiled region, in place of values that only gradients of parameters are made of."""
 
 import copy
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +9,7 @@ import torch
 
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled import operators
+from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
 from kompakt_runtime.compiled.weight_gradients import (
     LEFT,
     PRODUCT,
@@ -99,29 +99,6 @@ def _suits(made: Node, minimum: int) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in LOSSY and nbytes(value) >= minimum
 
 
-def nbytes(value: Any) -> int:
-    """Of a tensor as it was when the graph was made, where sizes may change."""
-    return math.prod(size if isinstance(size, int) else size.node.hint or 0 for size in value.shape) * int(value.element_size())
-
-
-def order_of(shape: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
-    """The dimensions as they lie in memory, outermost first; None where there are gaps, where memory is shared, and where a
-    stride is not known.
-    """
-    if not all(isinstance(stride, int) for stride in strides):
-        return None
-    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
-    step = 1
-    for place, i in reversed(list(enumerate(order))):
-        size = shape[i]
-        if not isinstance(size, int):
-            return order if place == 0 and strides[i] == step else None
-        if size != 1 and strides[i] != step:
-            return None
-        step *= size
-    return order
-
-
 def _layout(made: Node, read: WeightGradient) -> Layout | None:
     """What `unpack` is told of the copy, None if that is not known. A product reads a matrix, a convolution the value itself."""
     shape, order = made.meta["val"].shape, [0, 1]
@@ -149,7 +126,7 @@ def _replace(forward: Any, backward: Any, value: SavedValue, beside: int) -> Non
         first += len(group)
         for one, by in value.signs:
             if by is group:
-                _view(backward, one, unpacked, _shape(value.source))
+                _view(backward, one, unpacked, sizes_of(value.source.meta["val"]))
     _erase(backward, value.taken)
 
 
@@ -178,12 +155,7 @@ def _view_of(graph: Any, parameter: Node) -> Node:
 def _served(sign: SignRead, source: Node, groups: list[list[WeightGradient]], places: dict[Node, int]) -> Any:
     """The readers whose copy is there before it and can be viewed as the value; None where there are none, or only far off."""
     before = [group for group in groups if 0 < places[sign.node] - places[group[-1].node] <= NEAR]
-    return before[-1] if before and _shape(source).count(-1) < 2 else None
-
-
-def _shape(source: Node) -> list[int]:
-    """-1 for what is not known."""
-    return [size if isinstance(size, int) else -1 for size in source.meta["val"].shape]
+    return before[-1] if before and sizes_of(source.meta["val"]).count(-1) < 2 else None
 
 
 def _near(read: list[WeightGradient], places: dict[Node, int]) -> list[list[WeightGradient]]:
