@@ -130,6 +130,11 @@ class RuntimeConfig:
         """Whether any module may be error-bounded, so that the target says something. With mode None nothing is looked at."""
         return self.mode != "None" and "ErrorBounded" in (self.mode, *(override.mode for override in self.overrides))
 
+    @property
+    def packs(self) -> bool:
+        """Whether anything may be packed, if only without loss."""
+        return self.lossy or self.mode == "Lossless"
+
     def mode_of(self, module: str, class_name: str = "") -> Mode:
         """The mode of a module by its name and the name of its class; the first override that matches wins."""
         for override in self.overrides:

@@ -38,6 +38,8 @@ class Active:
         if session in self._sessions:
             self._sessions.remove(session)
             self.serve(self._sessions[-1].keeper if self._sessions else None)
+        if self._sessions and partitioner.loaded():
+            self._sessions[-1].asked()  # its settings may be others
         if not self._sessions:
             partitioner.remove()
             if torch.compile is self._ours:

@@ -13,41 +13,47 @@ CUDA_GRAPHS: Final = "CompiledCudaGraphs"  # mode="reduce-overhead": what is pac
 OLD_TORCH: Final = "CompiledOldTorch"  # it asks nobody how to divide
 
 
-def install(minimum: int, said: Callable[[str], None]) -> str:
-    """From now on what is compiled packs; or why that cannot be. said: is told why a region stays as it is.
+def install(minimum: int, lossy: bool, said: Callable[[str], None]) -> str:
+    """From now on what is compiled packs; or why that cannot be. lossy: not masks alone; said: is told why a region stays as it
+    is. Who asked last is served.
 
     Loads the compiler's settings: to be called by who is about to compile.
     """
     from torch._inductor import config  # not before: it takes a second
 
-    mine = getattr(config, "custom_partitioner_fn", OLD_TORCH)
+    mine: Any = getattr(config, "custom_partitioner_fn", OLD_TORCH)
     if mine == OLD_TORCH:
         return OLD_TORCH
-    if mine is None:
+    if mine is not None and not getattr(mine, "kompakt", False):
+        return OWN_PARTITIONER
+    if mine is None or mine.uuid() != identity(minimum, lossy):
         from kompakt_runtime.compiled.custom import Partitioner
 
-        config.custom_partitioner_fn = Partitioner(minimum, said)
-    elif not getattr(mine, "kompakt", False):
-        return OWN_PARTITIONER
+        config.custom_partitioner_fn = Partitioner(minimum, lossy, said)
     return ""
+
+
+def loaded() -> Any:
+    """The compiler's settings; None before anybody loaded them."""
+    return sys.modules.get("torch._inductor.config")
 
 
 def remove() -> None:
     """What is compiled from now on packs nothing."""
-    config = sys.modules.get("torch._inductor.config")
+    config = loaded()
     if config is not None and getattr(getattr(config, "custom_partitioner_fn", None), "kompakt", False):
-        config.custom_partitioner_fn = None  # type: ignore[attr-defined]
+        config.custom_partitioner_fn = None
 
 
 @cache
-def identity(minimum: int) -> str:
+def identity(minimum: int, lossy: bool) -> str:
     """Of these sources and settings."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources) + str(minimum).encode()).hexdigest()
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources) + f"{minimum} {lossy}".encode()).hexdigest()
 
 
 def divided(
-    gm: Any, joint_inputs: Sequence[object], minimum: int, said: Callable[[str], None], keywords: dict[str, Any]
+    gm: Any, joint_inputs: Sequence[object], minimum: int, lossy: bool, said: Callable[[str], None], keywords: dict[str, Any]
 ) -> tuple[Any, Any]:
     """The two graphs; as the compiler alone divides them where anything is in the way."""
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -59,7 +65,7 @@ def divided(
     from kompakt_runtime.compiled.rewriting import rewrite
 
     try:
-        rewrite(forward, backward, keywords["num_fwd_outputs"], minimum)
+        rewrite(forward, backward, keywords["num_fwd_outputs"], minimum, lossy)
     except Exception as error:  # a graph of a kind that nobody thought of must compile as without us
         said(f"RewriteFailed{type(error).__name__}")
     return forward, backward

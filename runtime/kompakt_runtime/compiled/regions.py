@@ -34,7 +34,7 @@ class Regions:
         """Whatever asks for a compiler from now on, a function or `model.compile()`, is met before it compiles, and whatever did
         before, if it has not compiled yet.
         """
-        if self._config.lossy:
+        if self._config.packs:
             ACTIVE.enter(self)
             if self._asked or "torch._dynamo" in sys.modules:
                 self.asked()
@@ -48,8 +48,8 @@ class Regions:
     def install(self) -> str:
         """From now on what is compiled packs; or why not."""
         self._asked = True
-        why_not = partitioner.install(self._config.min_tensor_bytes, self._figures.count_raw)
-        if not why_not and self._keeper is None:
+        why_not = partitioner.install(self._config.min_tensor_bytes, self._config.lossy, self._figures.count_raw)
+        if not why_not and self._keeper is None and self._config.lossy:
             self._keeper = self._made()
         if not why_not:
             ACTIVE.serve(self._keeper)
@@ -57,7 +57,7 @@ class Regions:
 
     def enter(self, call: Call) -> None:
         """Before the call of a compiled module runs."""
-        why_not = self.install() if self._config.lossy else COMPILED
+        why_not = self.install() if self._config.packs else COMPILED
         call.given = self._given
         if not why_not:
             self._sites.name_all(call.outermost)

@@ -9,6 +9,7 @@ import torch
 
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled import operators
+from kompakt_runtime.compiled.masks import to_bits
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
 from kompakt_runtime.compiled.weight_gradients import (
     LEFT,
@@ -48,12 +49,13 @@ class SavedValue:
     signs: list[tuple[SignRead, list[WeightGradient]]]
 
 
-def rewrite(forward: Any, backward: Any, results: int, minimum: int) -> int:
+def rewrite(forward: Any, backward: Any, results: int, minimum: int, lossy: bool) -> int:
     """Rewrites both graph modules, or, where that fails, none. results: how many outputs of the forward graph are the user's;
-    minimum: bytes of the smallest value worth packing. Returns how many values are packed.
+    minimum: bytes of the smallest value worth packing; lossy: not masks alone. Returns how many values are packed.
     """
     graphs = copy.deepcopy(forward.graph), copy.deepcopy(backward.graph)
-    found = packable(*graphs, results, minimum)
+    masks = to_bits(*graphs, results, minimum)
+    found = packable(*graphs, results, minimum) if lossy else []
     packed = {value.made for value in found}
     beside = _beside([one for one in outputs(graphs[0])[results:] if one not in packed])
     for value in found:
@@ -61,9 +63,9 @@ def rewrite(forward: Any, backward: Any, results: int, minimum: int) -> int:
         beside = operators.LATER
     for graph in graphs:
         graph.lint()
-    if found:
+    if found or masks:
         forward.graph, backward.graph = graphs
-    return len(found)
+    return len(found) + masks
 
 
 def packable(forward: Any, backward: Any, results: int, minimum: int) -> list[SavedValue]:

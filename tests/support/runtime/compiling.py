@@ -9,12 +9,12 @@ from torch._dynamo.backends.common import aot_autograd
 from kompakt_runtime.compiled import partitioner
 
 
-def dividing(said: Callable[[str], None] = lambda _: None, minimum: int = 0) -> Callable[..., Any]:
-    """A backend. said: as of partitioner.install."""
+def dividing(said: Callable[[str], None] = lambda _: None, minimum: int = 0, lossy: bool = True) -> Callable[..., Any]:
+    """A backend. said, lossy: as of partitioner.install."""
 
     def divided(gm: Any, joint_inputs: Any, **keywords: Any) -> Any:
         keywords["static_lifetime_input_indices"] = keywords.get("static_lifetime_input_indices")
-        return partitioner.divided(gm, joint_inputs, minimum, said, keywords)
+        return partitioner.divided(gm, joint_inputs, minimum, lossy, said, keywords)
 
     def one_by_one(gm: Any, _: Any) -> Any:
         def run(inputs: list[Any]) -> Any:

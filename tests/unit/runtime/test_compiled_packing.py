@@ -132,11 +132,10 @@ def test_what_packs_nothing_now_gives_the_compilers_own_bits(running):
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
 
 
-def test_a_lossless_mode_leaves_compiled_code_as_it_is(running):
+def test_a_lossless_mode_packs_no_values(running):
     plain = trained(compiled(Chain()))
     session = running(mode="Lossless")
-    ours = trained(compiled(Chain()))
-    assert torch._inductor.config.custom_partitioner_fn is None
+    ours = trained(torch.compile(Chain(), backend=dividing(lossy=session.config.lossy)))
     assert TICKETS.keeper is None
     assert session.figures.raw["Compiled"] > 0
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
