@@ -47,7 +47,8 @@ class Session:
         self.sites.settle = self._settle_alone
         operations = Operations(self.sites, self.figures.count_raw) if config.bounds_activations else None
         elsewhere = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
-        self._budget = BudgetControl(config.memory_budget, partial(memory, self.figures) if memory is not None else Memory)
+        reader = partial(memory, self.figures) if memory is not None else Memory
+        self._budget = BudgetControl(config.memory_budget, reader, lambda: self.figures.holding.now.plain)
         self.figures.budget = self._budget.said
         self.hooks = Hooks(config, self.figures, self.sites, operations, elsewhere, self._budget)
         # Called after each optimizer step, when all of it is counted.

@@ -7,7 +7,6 @@ after each that measures bounds, since these decide what is won; layers that the
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 from weakref import ref
 
@@ -17,6 +16,7 @@ from kompakt_runtime.amounts import Amount
 from kompakt_runtime.budget.figures import NEXT, BudgetFigures
 from kompakt_runtime.budget.plan import PlanChoices, RecordedStep
 from kompakt_runtime.budget.recording import KeptCopy, Recording
+from kompakt_runtime.budget.unseen import UnseenBytes, spare
 from kompakt_runtime.cost.headroom import held, limit, peak
 from kompakt_runtime.cost.overhead import NOTHING, Clock
 
@@ -47,9 +47,9 @@ class Memory:
 class BudgetControl:
     """Of one process. Without a budget nothing is ever recorded or left."""
 
-    def __init__(self, asked: Amount | None, memory: Callable[[Any], Any] = Memory) -> None:
-        """memory: what reads a device's."""
-        self._asked, self._memory_of = asked, memory
+    def __init__(self, asked: Amount | None, memory: Callable[[Any], Any] = Memory, saved: Callable[[], int] = lambda: 0) -> None:
+        """memory: what reads a device's; saved: bytes that plain autograd would have held at most in the step that runs."""
+        self._asked, self._memory_of, self._saved = asked, memory, saved
         self._memory: Memory | None = None
         self._clock: Clock | None = None
         self._device: Any = None
@@ -63,11 +63,12 @@ class BudgetControl:
         self._others = 0  # steps of other optimizers since the last of the first one
         self._plain: frozenset[str] = frozenset()
         self._left = False  # the plan left something as it is in this step
+        self._measured = False  # a layer was measured in this step
+        self._size = 0  # of the step that was recorded last, as `saved` has it
         self._origin = 0  # the most before the first forward pass
         self._before: int | None = None  # the most before this step's first forward pass
-        self._unseen = 0  # by how much a recorded step's peak was above its readings
-        self._highest = 0  # the highest reading of the step that was recorded last
-        self._margin = 0  # by how much a step took more than its plan said
+        self._unseen = UnseenBytes()
+        self._seen: Any = None  # bytes of a step by the plan at each moment, without those
         self._state = 0
         self._figures: BudgetFigures | None = None
 
@@ -92,6 +93,7 @@ class BudgetControl:
         """Whether what this layer or operation reads stays as it is. While it is measured, it is packed."""
         stays = by.name in self._plain and self._recording is None and not by.observing
         self._left |= stays
+        self._measured |= by.observing
         return stays
 
     def packing(self, kept: KeptCopy, layer: str) -> contextlib.AbstractContextManager[None]:
@@ -109,7 +111,7 @@ class BudgetControl:
 
     def stepped(self, optimizer: Any, observing: bool) -> None:
         """An optimizer step is over. observing: the next one measures bounds. What fails costs the plan, and nothing else."""
-        if self._recording is not None and self._recording.failed:
+        if self._recording is not None and (self._recording.failed or self._measured):
             self._recording = None
         if self._memory is None or self._clock is None or not self._is_first(optimizer):
             return
@@ -117,7 +119,7 @@ class BudgetControl:
             self._step_over(optimizer, self._memory, observing)
         except Exception:
             self._over = self._recording = None
-        self._before, self._left = None, False
+        self._before, self._left, self._measured = None, False, False
         if self._due and self._steps >= FIRST and not observing and self._over is None and self._recording is None:
             self._due, self._recording = False, Recording(self._clock, self._device, self._memory.now)
 
@@ -131,14 +133,15 @@ class BudgetControl:
 
     def _step_over(self, optimizer: Any, memory: Memory, observing: bool) -> None:
         self._steps += 1
-        self._due = self._due or observing
+        self._due = self._due or observing or self._measured
         peak, before = memory.peak(), self._before
         if self._recording is not None and self._recording.anything:
             self._end_recording(peak)
-        elif self._left and before is not None and peak > before and self._figures is not None:
-            self._exceeded(peak - self._figures.plan.peak)
+        elif self._left and self._figures is not None:
+            self._by_plan(peak, self._figures, set_now=before is not None and peak > before)
         if self._over is not None and (step := self._over.step()) is not None:
             self._over, self.step, self._state = None, step, state_bytes(optimizer)
+            self._unseen.recorded(step)
             self._plan()
 
     def _end_recording(self, peak: int) -> None:
@@ -148,29 +151,32 @@ class BudgetControl:
         assert self._recording is not None
         self._recording.look()
         known = peak > (self._origin if self.step is None else self._before or 0)
-        self._unseen = self._recording.ended(peak if known else None, self._unseen)
-        # What a larger batch takes was in the margin, and is in the readings now.
-        grown = max(0, self._recording.highest - self._highest)
-        self._margin = max(0, self._margin - grown)
-        self._highest = self._recording.highest
+        self._unseen.ended(self._recording, peak if known else None)
+        self._size = self._saved()
         self._over, self._recording = None if self._recording.failed else self._recording, None
 
-    def _exceeded(self, more: int) -> None:
-        """A step by the plan took so much more than the plan said."""
-        if more > 0:
-            self._margin += more
-            self._plan()
+    def _by_plan(self, peak: int, figures: BudgetFigures, set_now: bool) -> None:
+        """A step by the plan is over. peak: the most bytes so far, which is an upper bound of what this one took, and what it
+        took if it set that now.
+        """
+        said, least = figures.plan.peak, spare(figures.budget)
+        if set_now and peak > said:
+            self._unseen.exceeded(peak - said)
+            self._due |= self._saved() > self._size  # of a larger batch
+        elif said - peak > least and figures.plan.packed and not self._measured and self._saved() >= self._size:
+            self._unseen.proved(self._seen, peak + least)
+        else:
+            return
+        self._plan()
 
     def _plan(self) -> None:
         assert self._asked is not None
         assert self.step is not None
-        choices = PlanChoices(replace(self.step, unseen=self.step.unseen + self._margin))
-        plan, more = (choices.fastest(self._budget + beside) for beside in (0, NEXT))
-        everything = choices.fastest(0)
-        self._plain = plan.plain
-        self._figures = BudgetFigures(
-            self._asked.text, self._budget, plan, everything.peak, choices.most, everything.seconds, more.seconds, self._state
-        )
+        choices = PlanChoices(self.step, self._unseen.at)
+        plan, more, everything = (choices.fastest(most) for most in (self._budget, self._budget + NEXT, 0))
+        self._plain, self._seen = plan.plain, choices.seen(plan)
+        least, seconds = self._unseen.at_most(self.step), (everything.seconds, more.seconds)
+        self._figures = BudgetFigures(self._asked.text, self._budget, plan, least, choices.most, *seconds, self._state)
 
     def said(self) -> dict[str, Any]:
         """{} without a budget, and while nothing is planned."""

@@ -48,7 +48,8 @@ class RecordedStep:
 class PlanChoices:
     """What each layer of a recorded step takes more when it stays as it is (a row of bytes by moment), and its seconds."""
 
-    def __init__(self, step: RecordedStep) -> None:
+    def __init__(self, step: RecordedStep, unseen: Tensor | None = None) -> None:
+        """unseen: bytes by moment, in place of what the step has of them."""
         self.layers = list(dict.fromkeys(tensor.layer for tensor in step.tensors))
         places = {layer: place for place, layer in enumerate(self.layers)}
         changes = torch.zeros(len(self.layers), len(step.readings) + 1, dtype=torch.int64, device=CPU)
@@ -59,7 +60,8 @@ class PlanChoices:
         self.seconds = torch.tensor(
             [max(step.seconds.get(layer, 0.0), LEAST_SECONDS) for layer in self.layers], dtype=torch.float64, device=CPU
         )
-        self.packed = torch.tensor(step.readings, dtype=torch.int64, device=CPU) + step.unseen
+        self._unseen = step.unseen if unseen is None else unseen
+        self.packed = torch.tensor(step.readings, dtype=torch.int64, device=CPU) + self._unseen
 
     @property
     def most(self) -> int:
@@ -144,6 +146,10 @@ class PlanChoices:
         ]
         within = [plan for plan in plans if plan.peak <= budget]
         return min(within, key=lambda plan: plan.seconds) if within else plans[-1]
+
+    def seen(self, plan: BudgetPlan) -> Tensor:
+        """Bytes of a step by the plan at each moment, without what is unseen."""
+        return self._total(torch.tensor([layer in plan.packed for layer in self.layers], device=CPU)) - self._unseen
 
     def _total(self, chosen: Tensor) -> Tensor:
         return self.packed + self.more[~chosen].sum(0)

@@ -64,10 +64,12 @@ def said(running, budget, model=None, steps: int = 8, **settings):
 
 @pytest.fixture
 def ends(running):
-    """Peaks of a step that packs all, and of one that packs nothing, as the plan has them."""
+    """Peaks of a step that packs all, as the plan has it, and of one that packs nothing."""
     session, _, found = said(running, 1)
     session.stop()
-    return found["leastBytes"], found["plainBytes"]
+    session, peaks, _ = said(running, 4 * OTHER)
+    session.stop()
+    return found["leastBytes"], max(peaks)
 
 
 def test_what_needs_no_packing_stays_as_it_is(running):
@@ -104,7 +106,7 @@ def test_a_layer_that_stays_has_the_gradient_of_plain_training(running):
     """With nothing packed all have it."""
     session = running(memory=Counted, memory_budget=Amount.of("90%"))
     model = network()
-    trained(session, model, 5)
+    trained(session, model, 6)
     x = torch.randn(ROWS, WIDTH)
     model.zero_grad()
     model(x).square().mean().backward()
@@ -115,10 +117,53 @@ def test_a_layer_that_stays_has_the_gradient_of_plain_training(running):
     assert all(torch.equal(mine, weight.grad) for mine, weight in zip(ours, model.parameters(), strict=True))
 
 
+def of_activations(budget: int, peak: int) -> float:
+    """How much of what a budget leaves for them a step takes."""
+    return (peak - OTHER) / (budget - OTHER)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.75])
+def test_steps_by_the_plan_use_what_measuring_took_besides(running, ends, share):
+    """The first step by a plan shows that it takes less than was feared."""
+    least, most = ends
+    budget = int(least + share * (most - least))
+    session = running(memory=Counted, memory_budget=Amount.of(str(budget)))
+    peaks = trained(session, network(), 48)
+    first, later = peaks[6], max(peaks[7:])
+    assert first < later <= budget
+    assert budget - later < 0.75 * (budget - first)
+    assert of_activations(budget, later) > 0.88
+
+
+def test_a_step_of_a_smaller_batch_proves_nothing(running, ends):
+    least, most = ends
+    session = running(memory=Counted, memory_budget=Amount.of(str((least + most) // 2)))
+    model, counted = network(), session._budget._unseen
+    trained(session, model, 6)
+    before = counted.at.clone()
+    trained(session, model, 1, rows=lambda step: ROWS // 2)
+    assert session.figures.raw["WithinBudget"]
+    assert torch.equal(counted.at, before)
+    trained(session, model, 1)
+    assert not torch.equal(counted.at, before)
+
+
+def test_the_step_after_one_that_was_measured_is_recorded_anew(running):
+    """Steps 1, 2, 3, 5 and 9 are measured."""
+    session, model, seen = running(memory=Counted, memory_budget=Amount.of("1")), network(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    session.stepped = lambda: seen.append(session.recorded_step)
+    for _ in range(12):
+        optimizer.zero_grad()
+        model(torch.randn(ROWS, WIDTH)).square().mean().backward()
+        optimizer.step()
+    assert [i + 1 for i in range(1, 12) if seen[i] is not seen[i - 1]] == [4, 6, 10]
+
+
 def test_a_larger_batch_than_the_recorded_one_makes_the_plan_tighter(running, ends):
     """The first step of it may take more than the budget; those after do not."""
-    least, most = ends
-    budget = int(least + 0.9 * (most - least))
+    _, most = ends
+    budget = int(OTHER + 1.3 * (most - OTHER))
     session = running(memory=Counted, memory_budget=Amount.of(str(budget)))
     peaks = trained(session, network(), 8, rows=lambda step: ROWS if step < 6 else 2 * ROWS)
     assert max(peaks[4:6]) <= budget < peaks[6]
@@ -132,7 +177,7 @@ def test_compiled_code_packs_no_more_than_the_budget_takes(running):
     session.stop()
     torch._dynamo.reset()
     budget = (least + most) // 2
-    session, peaks, found = said(running, budget, compiled(products()), steps=10)
+    session, peaks, found = said(running, budget, compiled(products()), steps=12)
     assert found["reached"]
     assert 0 < found["packed"] < found["layers"]
     assert max(peaks[4:]) <= budget
@@ -250,6 +295,7 @@ def test_what_is_taken_between_steps_and_while_all_is_packed_is_not(monkeypatch)
     assert not steps.step(used=60, most=100)
     assert steps.step(used=60, most=950, observing=True)
     assert steps.control.said()["peakBytes"] <= 155
+    assert steps.step(used=60, most=100), "recorded anew"
     assert not steps.step(used=60, most=100)
 
 
@@ -282,6 +328,16 @@ def test_a_step_of_too_many_tensors_gives_no_plan_and_takes_no_more_memory(monke
             pass
     steps.step(used=60, most=100)
     assert steps.control.said() == {}
+
+
+def test_a_step_that_turns_out_to_be_measured_is_not_the_recorded_one(monkeypatch):
+    steps = Steps(monkeypatch, 155)
+    for _ in range(3):
+        steps.step(used=60, most=100)
+    assert steps.step(used=60, most=100, observing=True)
+    assert steps.control.said() == {}
+    assert steps.step(used=60, most=100)
+    assert steps.control.said()["reached"]
 
 
 def test_an_optimizer_that_steps_no_more_is_followed_by_another(monkeypatch):
