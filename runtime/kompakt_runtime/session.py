@@ -14,6 +14,7 @@ from kompakt_runtime.bounds.remembered import Remembered
 from kompakt_runtime.bounds.site import Site
 from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.budget.control import BudgetControl, Memory
+from kompakt_runtime.budget.passes import digest
 from kompakt_runtime.budget.plan import RecordedStep
 from kompakt_runtime.config import RAISING, Mode, RuntimeConfig
 from kompakt_runtime.cost.headroom import Headroom
@@ -26,6 +27,8 @@ from kompakt_runtime.offload.schedule import Offloading
 from kompakt_runtime.scope.obstacles import compiled_something
 from kompakt_runtime.scope.switch import Switch
 
+# Settings that change what is packed, or how tightly.
+PLANNED_FOR = ("mode", "target", "overrides", "min_tensor_bytes", "replay", "activation_gradients", "offload", "verify", "batch")
 # A dry run ends after the second step, the first whose bounds were measured, or after so many if none is compressed.
 DRY_RUN_STEPS = 8
 
@@ -48,7 +51,9 @@ class Session:
         operations = Operations(self.sites, self.figures.count_raw) if config.bounds_activations else None
         elsewhere = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
         reader = partial(memory, self.figures) if memory is not None else Memory
-        self._budget = BudgetControl(config.memory_budget, reader, lambda: self.figures.holding.now.plain)
+        settings = digest([getattr(config, name) for name in PLANNED_FOR])
+        self._budget = BudgetControl(config.memory_budget, reader, lambda: self.figures.holding.now.plain, settings)
+        self.planned = self._budget.earlier
         self.figures.budget = self._budget.said
         self.hooks = Hooks(config, self.figures, self.sites, operations, elsewhere, self._budget)
         # Called after each optimizer step, when all of it is counted.

@@ -86,11 +86,16 @@ def _each_step(config: RuntimeConfig, session: Any, pace: StepCounter) -> Callab
     figures = CheckpointFigures(config, session.figures, pace.said)
     if config.bounds_dir is None:
         return figures.stepped
-    bounds = BoundsFile(path_of(config.bounds_dir, os.environ), session.remembered, session.figures.count_raw)
-    bounds.read()
+    count = session.figures.count_raw
+    files = [BoundsFile(path_of(config.bounds_dir, os.environ), session.remembered, count)]
+    if config.memory_budget is not None:
+        files.append(BoundsFile(path_of(config.bounds_dir, os.environ, "plan"), session.planned, count, what="SavedPlan"))
+    for file in files:
+        file.read()
 
     def stepped() -> None:
-        bounds.stepped()
+        for file in files:
+            file.stepped()
         figures.stepped()
 
     return stepped

@@ -1,4 +1,4 @@
-"""Error bounds in a folder that outlives the process: written while training runs, read when the job's next attempt starts.
+"""Error bounds and plans in a folder that outlives the process: written while training runs, read when the next attempt starts.
 
 One small file for each rank and number of ranks, for ranks of another gang may have other layers. No torch here.
 """
@@ -17,12 +17,20 @@ MOST_BYTES: Final = 1 << 20
 
 
 class BoundsFile:
-    """remembered: as Remembered; count: a reason why bounds did not outlive a process, once each time. Never raises."""
+    """remembered: as Remembered; count: a reason why they did not outlive a process, once each time; what: begins these. Never
+    raises.
+    """
 
     def __init__(
-        self, path: Path, remembered: Any, count: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        remembered: Any,
+        count: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        what: str = "SavedBounds",
     ) -> None:
-        self._path, self._remembered, self._count, self._clock = path, remembered, count, clock
+        self._path, self._remembered, self._clock = path, remembered, clock
+        self._counted, self._what = count, what
         self._next = -float("inf")
 
     def read(self) -> None:
@@ -36,9 +44,9 @@ class BoundsFile:
         except FileNotFoundError:
             return
         except OSError:
-            self._count("SavedBoundsUnreadable")
+            self._count("Unreadable")
         except (ValueError, RecursionError):
-            self._count("SavedBoundsBroken")
+            self._count("Broken")
 
     def stepped(self) -> None:
         """After each optimizer step: writes if bounds are new and some time has passed."""
@@ -48,17 +56,20 @@ class BoundsFile:
         try:
             self._write(json.dumps(self._remembered.state(), separators=(",", ":")))
         except Exception:  # a full or vanished folder is no reason to disturb training
-            self._count("SavedBoundsUnwritable")
+            self._count("Unwritable")
+
+    def _count(self, reason: str) -> None:
+        self._counted(f"{self._what}{reason}")
 
     def _write(self, text: str) -> None:
         if len(text) > MOST_BYTES:
-            return self._count("SavedBoundsTooLarge")
+            return self._count("TooLarge")
         half = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
         half.write_text(text)
         half.replace(self._path)
         return None
 
 
-def path_of(folder: str, environ: Mapping[str, str]) -> Path:
-    """This rank's file, by the names that launchers set."""
-    return Path(folder) / f"kompakt-bounds-{rank(environ)}-of-{ranks(environ)}.json"
+def path_of(folder: str, environ: Mapping[str, str], what: str = "bounds") -> Path:
+    """This rank's file, by the names that launchers set. what: bounds or plan."""
+    return Path(folder) / f"kompakt-{what}-{rank(environ)}-of-{ranks(environ)}.json"

@@ -6,14 +6,17 @@ after each that measures bounds, since these decide what is won; layers that the
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 from weakref import ref
 
 import torch
 
 from kompakt_runtime.amounts import Amount
+from kompakt_runtime.budget.earlier import EXCEEDED, EarlierPlan
 from kompakt_runtime.budget.figures import NEXT, BudgetFigures
+from kompakt_runtime.budget.kept import KeptPlan
 from kompakt_runtime.budget.plan import PlanChoices, RecordedStep
 from kompakt_runtime.budget.recording import KeptCopy, Recording
 from kompakt_runtime.budget.unseen import UnseenBytes, spare
@@ -47,8 +50,17 @@ class Memory:
 class BudgetControl:
     """Of one process. Without a budget nothing is ever recorded or left."""
 
-    def __init__(self, asked: Amount | None, memory: Callable[[Any], Any] = Memory, saved: Callable[[], int] = lambda: 0) -> None:
-        """memory: what reads a device's; saved: bytes that plain autograd would have held at most in the step that runs."""
+    def __init__(
+        self,
+        asked: Amount | None,
+        memory: Callable[[Any], Any] = Memory,
+        saved: Callable[[], int] = lambda: 0,
+        settings: str = "",
+    ) -> None:
+        """memory: what reads a device's; saved: bytes that plain autograd would have held at most in the step that runs;
+        settings: as EarlierPlan.
+        """
+        self.earlier = EarlierPlan("" if asked is None else asked.text, settings)
         self._asked, self._memory_of, self._saved = asked, memory, saved
         self._memory: Memory | None = None
         self._clock: Clock | None = None
@@ -72,6 +84,11 @@ class BudgetControl:
         self._state = 0
         self._figures: BudgetFigures | None = None
 
+    def given(self, model: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """An outermost forward pass begins, which is given that."""
+        if self._asked is not None:
+            self.earlier.passes.begins(model, args, named)
+
     def entered(self, device: Any) -> None:
         """A forward pass begins, or goes on, on this device. Where its memory cannot be read there is no plan."""
         if self._asked is None:
@@ -80,6 +97,7 @@ class BudgetControl:
             self._begin(device, self._asked)
         except Exception:
             self._asked = self._memory = self._recording = None
+            self._plain = frozenset()
 
     def _begin(self, device: Any, asked: Amount) -> None:
         if self._memory is None:
@@ -88,6 +106,16 @@ class BudgetControl:
             self._device, self._memory, self._clock = device, memory, Clock(device.type == "cuda")
         if self._before is None:
             self._before = self._memory.peak()
+        if self.step is None:
+            self._go_on_with(self.earlier.in_force(self._budget, device))
+
+    def _go_on_with(self, plan: KeptPlan | None) -> None:
+        """Of an earlier attempt; None: there is none, or none any more."""
+        if plan is not None and self._figures is None:
+            self._figures, self._plain = replace(plan.figures, earlier=self.earlier.words), plan.figures.plan.plain
+            self._unseen.load(plan.unseen, plan.at, plan.moments)
+        elif plan is None and self._figures is not None:
+            self._figures, self._plain, self._unseen = None, frozenset(), UnseenBytes()
 
     def leaves(self, by: Any) -> bool:
         """Whether what this layer or operation reads stays as it is. While it is measured, it is packed."""
@@ -120,6 +148,7 @@ class BudgetControl:
         except Exception:
             self._over = self._recording = None
         self._before, self._left, self._measured = None, False, False
+        self.earlier.stepped()
         if self._due and self._steps >= FIRST and not observing and self._over is None and self._recording is None:
             self._due, self._recording = False, Recording(self._clock, self._device, self._memory.now)
 
@@ -142,17 +171,19 @@ class BudgetControl:
         if self._over is not None and (step := self._over.step()) is not None:
             self._over, self.step, self._state = None, step, state_bytes(optimizer)
             self._unseen.recorded(step)
+            self.earlier.recorded()
             self._plan()
 
     def _end_recording(self, peak: int) -> None:
         """Before there is a plan every step packs all, so the most that any took tells of this one; later only if it set it.
-        What was taken before the first forward pass, to load a model, tells nothing.
+        What was taken before the first forward pass, to load a model, tells nothing. So with a plan of an earlier attempt.
         """
         assert self._recording is not None
         self._recording.look()
-        known = peak > (self._origin if self.step is None else self._before or 0)
+        known = peak > (self._origin if self._figures is None else self._before or 0)
         self._unseen.ended(self._recording, peak if known else None)
         self._size = self._saved()
+        self.earlier.ended()
         self._over, self._recording = None if self._recording.failed else self._recording, None
 
     def _by_plan(self, peak: int, figures: BudgetFigures, set_now: bool) -> None:
@@ -160,14 +191,22 @@ class BudgetControl:
         took if it set that now.
         """
         said, least = figures.plan.peak, spare(figures.budget)
+        if self.step is None:
+            return self._by_earlier(exceeded=set_now and peak > max(said, figures.budget))
         if set_now and peak > said:
             self._unseen.exceeded(peak - said)
             self._due |= self._saved() > self._size  # of a larger batch
         elif said - peak > least and figures.plan.packed and not self._measured and self._saved() >= self._size:
             self._unseen.proved(self._seen, peak + least)
         else:
-            return
-        self._plan()
+            return None
+        return self._plan()
+
+    def _by_earlier(self, exceeded: bool) -> None:
+        """A step by the plan of an earlier attempt is over."""
+        if exceeded:
+            self.earlier.drop(EXCEEDED)
+            self._go_on_with(None)
 
     def _plan(self) -> None:
         assert self._asked is not None
@@ -177,6 +216,8 @@ class BudgetControl:
         self._plain, self._seen = plan.plain, choices.seen(plan)
         least, seconds = self._unseen.at_most(self.step), (everything.seconds, more.seconds)
         self._figures = BudgetFigures(self._asked.text, self._budget, plan, least, choices.most, *seconds, self._state)
+        self._figures = replace(self._figures, earlier=self.earlier.words)
+        self.earlier.planned(self._figures, self._unseen, self._device)
 
     def said(self) -> dict[str, Any]:
         """{} without a budget, and while nothing is planned."""

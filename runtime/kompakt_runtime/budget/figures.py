@@ -23,7 +23,7 @@ class BudgetPlan:
 class BudgetFigures:
     """What the report says. asked: as the user wrote it; budget: bytes; plan: in force; least, all_plain: bytes of the peak with
     all layers packed and with none; all_seconds: of a step that packs all; more_seconds: with NEXT bytes more; state: bytes of
-    weights, their gradients and the optimizer's state.
+    weights, their gradients and the optimizer's state; earlier: what became of the plan of an earlier attempt, "" without one.
     """
 
     asked: str
@@ -34,6 +34,7 @@ class BudgetFigures:
     all_seconds: float
     more_seconds: float
     state: int
+    earlier: str = ""
 
     @property
     def reached(self) -> bool:
@@ -54,4 +55,5 @@ class BudgetFigures:
             "allMilliseconds": round(1e3 * self.all_seconds, 3),
             "moreMilliseconds": round(1e3 * self.more_seconds, 3),
             "sharded": {str(n): self.least - self.state * (n - 1) // n for n in WORKERS} if self.state else {},
+            **({"earlier": self.earlier} if self.earlier else {}),
         }

@@ -4,10 +4,12 @@ what measuring took besides; then no more than steps by the plan prove.
 The device's peak never falls, so after a step it is an upper bound of what that step took, at each of its moments.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.budget.passes import digest
 from kompakt_runtime.budget.plan import CPU, RecordedStep
 from kompakt_runtime.budget.recording import Recording
 
@@ -23,7 +25,7 @@ class UnseenBytes:
         self._known = False  # the last one's was
         self._highest = 0  # reading of the last one
         self._margin = 0  # by how much a step took more than its plan said
-        self._moments: tuple[object, ...] = ()
+        self._moments = ""  # a digest
         self._at: Tensor = torch.zeros(0, dtype=torch.int64, device=CPU)
 
     def ended(self, recording: Recording, peak: int | None) -> None:
@@ -35,10 +37,20 @@ class UnseenBytes:
 
     def recorded(self, step: RecordedStep) -> None:
         """What was proved still holds where the step has the same moments, of tensors of the same size."""
-        moments = (len(step.readings), *((one.layer, one.nbytes, one.saved, one.read) for one in step.tensors))
+        moments = digest((len(step.readings), [(one.layer, one.nbytes, one.saved, one.read) for one in step.tensors]))
         at = torch.full((len(step.readings),), step.unseen, dtype=torch.int64, device=CPU)
-        self._at = torch.minimum(at, self._at) if moments == self._moments and not self._known else at
+        same = moments == self._moments and len(self._at) == len(at)
+        self._at = torch.minimum(at, self._at) if same and not self._known else at
         self._moments = moments
+
+    def state(self) -> tuple[int, tuple[int, ...], str]:
+        """For a process that begins where this one is: bytes of any moment, by moment, and which moments these are."""
+        return self._before + self._margin, tuple(self.at.tolist()), self._moments
+
+    def load(self, before: int, at: Sequence[int], moments: str) -> None:
+        """As `state` gave it, before anything is recorded."""
+        self._before, self._moments = before, moments
+        self._at = torch.tensor(at, dtype=torch.int64, device=CPU)
 
     @property
     def at(self) -> Tensor:

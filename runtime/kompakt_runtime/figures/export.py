@@ -134,7 +134,7 @@ def merged(config: RuntimeConfig, rows: list[Report]) -> Report:
     if peak := highest_peak(trained):
         summary["peak"] = {name: value for name, value in peak.items() if name != "lastTensor"}
     if budget := tightest_budget(trained):
-        summary["budget"] = budget
+        summary["budget"] = {name: value for name, value in budget.items() if name != "earlier"}
     if nbytes := kept_bytes(trained):
         summary["rawBytes"] = dict(nbytes.most_common(8))
     if any(row["measured"] for row in trained):

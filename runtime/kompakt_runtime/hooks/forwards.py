@@ -139,6 +139,7 @@ class Forwards:
             self._figures.count_raw("EvaluationMode")
 
     def _enter(self, call: Call, args: tuple[Any, ...]) -> None:
+        self._hooks.budget.given(call.module, args, keywords(call.module))
         self._suspend()  # hooks of the user's, entered inside the last forward pass and left after it, lay on ours
         if reason := SWITCHED_OFF if self._figures.switched_off else obstacle(call.module):
             call.refuses = True

@@ -95,11 +95,12 @@ def budget(found: Mapping[str, Any], config: RuntimeConfig) -> list[str]:
         shared = f"; {sharding} {workers}, by arithmetic" if workers else ""
         took = f"with all that may be packed a step takes {size['leastBytes']}; a budget of as much is sure to work"
         return [f"memory budget {found['asked']} ({size['bytes']}) not reached: {took}{shared}"]
+    earlier = f"; plan of an earlier attempt: {found['earlier']}" if found.get("earlier") else ""
     return [
         f"memory budget {found['asked']} ({size['bytes']}): a step takes at most {size['peakBytes']} with {found['packed']} of"
         f" {found['layers']} layers packed, which cost {found['milliseconds']} ms of it; all packed: {size['leastBytes']},"
         f" {found['allMilliseconds']} ms; none: {size['plainBytes']}; 1 GiB more would save"
-        f" {found['milliseconds'] - found['moreMilliseconds']:.3f} ms"
+        f" {found['milliseconds'] - found['moreMilliseconds']:.3f} ms{earlier}"
     ]
 
 
