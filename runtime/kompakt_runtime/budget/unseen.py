@@ -36,8 +36,10 @@ class UnseenBytes:
         self._highest = recording.highest
 
     def recorded(self, step: RecordedStep) -> None:
-        """What was proved still holds where the step has the same moments, of tensors of the same size."""
-        moments = digest((len(step.readings), [(one.layer, one.nbytes, one.saved, one.read) for one in step.tensors]))
+        """What was proved still holds where the step has the same moments, of tensors of the same size. Layers do not matter: of
+        two operations that read one tensor, now this and now that has the tighter bound.
+        """
+        moments = digest((len(step.readings), [(one.nbytes, one.saved, one.read) for one in step.tensors]))
         at = torch.full((len(step.readings),), step.unseen, dtype=torch.int64, device=CPU)
         same = moments == self._moments and len(self._at) == len(at)
         self._at = torch.minimum(at, self._at) if same and not self._known else at

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
 from kompakt_runtime.amounts import Amount
 from kompakt_runtime.budget import control, recording
@@ -12,48 +11,8 @@ from kompakt_runtime.budget.control import BudgetControl
 from kompakt_runtime.config import ConfigError, RuntimeConfig
 from kompakt_runtime.cost.overhead import Clock
 from kompakt_runtime.report.text import Report
+from tests.support.runtime.budgeted import OTHER, ROWS, WIDTH, Counted, network, products, trained
 from tests.support.runtime.compiling import compiled
-
-ROWS, WIDTH, OTHER = 256, 64, 1_000_000
-
-
-class Counted:
-    """A device of which activations take what the runtime counts, and everything else `OTHER` bytes."""
-
-    def __init__(self, figures, device) -> None:
-        self._holding = figures.holding
-
-    def there(self) -> int:
-        return 10 * OTHER
-
-    def now(self) -> int:
-        return OTHER + self._holding.held
-
-    def peak(self) -> int:
-        return OTHER + self._holding.worst.held
-
-
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    blocks = [part for _ in range(4) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.LayerNorm(WIDTH))]
-    return nn.Sequential(*blocks, nn.Linear(WIDTH, 4))
-
-
-def products() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(6)))
-
-
-def trained(session, model, steps: int, rows=lambda step: ROWS) -> list[int]:
-    """Bytes of each step's peak."""
-    optimizer, peaks = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9), []
-    for step in range(steps):
-        optimizer.zero_grad()
-        x = torch.randn(rows(step), WIDTH, generator=torch.Generator().manual_seed(step))
-        model(x).square().mean().backward()
-        optimizer.step()
-        peaks.append(OTHER + session.figures.holding.last.held)
-    return peaks
 
 
 def said(running, budget, model=None, steps: int = 8, **settings):

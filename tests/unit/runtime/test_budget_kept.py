@@ -20,8 +20,8 @@ from kompakt_runtime.budget.passes import UNREADABLE, SeenPasses
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.report.text import Report
 from kompakt_runtime.session import Session
+from tests.support.runtime.budgeted import OTHER, ROWS, WIDTH, Counted, network, products, trained
 from tests.support.runtime.compiling import compiled
-from tests.unit.runtime.test_budget import OTHER, ROWS, WIDTH, Counted, network, products, trained
 
 ROOT = Path(__file__).parents[3]
 BUDGET = 1_750_000  # a step packs some

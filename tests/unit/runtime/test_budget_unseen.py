@@ -1,5 +1,6 @@
 """What steps take beyond their readings: whatever proves it less, it is never less than it is."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import torch
@@ -45,8 +46,8 @@ def test_a_step_by_the_plan_proves_what_is_unseen_at_its_peak():
 
 def test_what_was_proved_holds_for_the_same_tensors_only():
     proof = torch.tensor([100, 200, 150, 50])
-    larger = [KeptTensor("a", 200, 10, 0, 3), TENSORS[1]]
-    for again, kept in ((TENSORS, True), (larger, False)):
+    larger, renamed = [KeptTensor("a", 200, 10, 0, 3), TENSORS[1]], [replace(TENSORS[0], layer="c"), TENSORS[1]]
+    for again, kept in ((TENSORS, True), (renamed, True), (larger, False)):
         found, _ = recorded([100, 200, 150, 50], 300)
         found.proved(proof, 240)
         recorded([110, 210, 160, 60], 300, tensors=again, into=found)
