@@ -25,6 +25,20 @@ class Counted:
         return OTHER + int(self._holding.worst.held)
 
 
+class EvenClock:
+    """By which all that is packed takes as long, so that plans are the same in each run."""
+
+    def __init__(self, gpu: bool) -> None:
+        self._looks = 0
+
+    def now(self) -> int:
+        self._looks += 1
+        return self._looks
+
+    def seconds(self, start: int, end: int) -> float:
+        return 1e-3
+
+
 def network() -> nn.Sequential:
     torch.manual_seed(0)
     blocks = [part for _ in range(4) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.LayerNorm(WIDTH))]

@@ -11,7 +11,7 @@ from kompakt_runtime.budget.control import BudgetControl
 from kompakt_runtime.config import ConfigError, RuntimeConfig
 from kompakt_runtime.cost.overhead import Clock
 from kompakt_runtime.report.text import Report
-from tests.support.runtime.budgeted import OTHER, ROWS, WIDTH, Counted, network, products, trained
+from tests.support.runtime.budgeted import OTHER, ROWS, WIDTH, Counted, EvenClock, network, products, trained
 from tests.support.runtime.compiling import compiled
 
 
@@ -81,11 +81,11 @@ def of_activations(budget: int, peak: int) -> float:
     return (peak - OTHER) / (budget - OTHER)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.75])
-def test_steps_by_the_plan_use_what_measuring_took_besides(running, ends, share):
+def test_steps_by_the_plan_use_what_measuring_took_besides(running, ends, monkeypatch):
     """The first step by a plan shows that it takes less than was feared."""
+    monkeypatch.setattr(control, "Clock", EvenClock)
     least, most = ends
-    budget = int(least + share * (most - least))
+    budget = int(least + 0.75 * (most - least))
     session = running(memory=Counted, memory_budget=Amount.of(str(budget)))
     peaks = trained(session, network(), 48)
     first, later = peaks[6], max(peaks[7:])

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from kompakt_runtime.amounts import Amount
 from kompakt_runtime.bounds.file import BoundsFile, path_of
-from kompakt_runtime.budget import earlier
+from kompakt_runtime.budget import control, earlier
 from kompakt_runtime.budget.kept import FIELDS, ForwardPass, KeptPlan
 from kompakt_runtime.budget.passes import UNREADABLE, SeenPasses
 from kompakt_runtime.config import RuntimeConfig
 from kompakt_runtime.report.text import Report
 from kompakt_runtime.session import Session
-from tests.support.runtime.budgeted import OTHER, ROWS, WIDTH, Counted, network, products, trained
+from tests.support.runtime.budgeted import OTHER, ROWS, WIDTH, Counted, EvenClock, network, products, trained
 from tests.support.runtime.compiling import compiled
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,8 @@ class Attempt:
 
 
 @pytest.fixture
-def known(running):
+def known(running, monkeypatch):
+    monkeypatch.setattr(control, "Clock", EvenClock)
     first = Attempt(running)
     first.trains(network(), STEPS)
     bounds, plan = first.known()
