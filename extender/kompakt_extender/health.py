@@ -14,6 +14,8 @@ from kompakt_extender.explain.bounded_executor import BoundedExecutor
 from kompakt_extender.explain.page import add_page
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.explain.routes import add_routes
+from kompakt_extender.live.feed import LiveFeed
+from kompakt_extender.live.routes import add_live_page, add_live_routes
 from kompakt_extender.metrics import ExtenderMetrics
 
 _ABOUT = """Why a job waits, or why it is where it is. Nothing here changes anything.
@@ -63,9 +65,9 @@ async def _well() -> str:
 def health_app(
     explainer: Explainer, metrics: ExtenderMetrics, guard: AccessGuard, scheduler: Callable[[], Awaitable[str]] = _well
 ) -> FastAPI:
-    """Routes /healthz, /readyz, /schedulerz, /metrics, the explain API below /v1alpha1, and its page /docs.
+    """Routes /healthz, /readyz, /schedulerz, /metrics, the explain API below /v1alpha1, its page /docs, and the live page /ui/.
 
-    Probes and the page are open. `scheduler`: what is wrong with kube-scheduler beside us, if anything.
+    Probes and the pages are open. `scheduler`: what is wrong with kube-scheduler beside us, if anything.
     """
     app = FastAPI(
         title="kompakt explain API",
@@ -79,6 +81,10 @@ def health_app(
     app.add_middleware(BodyLimit)
     add_page(app)
     add_routes(app, explainer, BoundedExecutor(), guard)
+    feed = LiveFeed(explainer)
+    add_live_page(app)
+    add_live_routes(app, feed, guard)
+    app.state.leaving = feed.close
     scrapes = BoundedExecutor()  # of its own: questions of people must not make a scrape fail
 
     @app.get("/healthz", include_in_schema=False)

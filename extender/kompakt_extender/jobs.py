@@ -35,6 +35,7 @@ class Jobs:
         self._changes = 0
         self.touches = 0
         self.preemption_version = 0  # how often anything changed that tells whether a job may be ended, and from when on
+        self._subscribed: list[set[str]] = []
 
     def set_job(self, job: JobView) -> None:
         if job.uid not in self.views:
@@ -55,7 +56,22 @@ class Jobs:
         self._touched.pop(uid, None)
         self._members.pop(uid, None)
         self._asked.pop(uid, None)
+        self._tell(uid)
         return self.states.pop(uid, None)
+
+    def subscribe(self) -> set[str]:
+        """A set into which the uid of every job is put that changes or is decided about; who reads it empties it."""
+        changed = set(self.views)
+        self._subscribed.append(changed)
+        return changed
+
+    def unsubscribe(self, changed: set[str]) -> None:
+        """Stop filling the set."""
+        self._subscribed = [one for one in self._subscribed if one is not changed]
+
+    def _tell(self, uid: str) -> None:
+        for changed in self._subscribed:
+            changed.add(uid)
 
     def _drop_pods_elsewhere(self, job: JobView) -> None:
         """An owner is one of the same namespace: what names this job in another is none of its pods."""
@@ -113,6 +129,7 @@ class Jobs:
         if uid in self.views:
             self.touches += 1
             self._attention[uid], self._touched[uid] = self.touches, None
+            self._tell(uid)
 
     def touched(self) -> list[str]:
         """Jobs that were touched since this was last asked."""
@@ -187,6 +204,7 @@ class Jobs:
     def _set(self, state: GangState, record: Record) -> None:
         self.preemption_version += _stands(state.record) != _stands(record)
         state.record = record
+        self._tell(state.uid)
 
     def fresh(self, job: JobView, record: Record) -> Record:
         """A new attempt begins: nodes stay left out, everything else starts anew."""

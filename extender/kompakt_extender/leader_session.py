@@ -8,8 +8,10 @@ import logging
 from collections.abc import Callable, Mapping
 from threading import Thread
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from kompakt_client import memory
+from kompakt_client.requests import ApiRequest
 from kompakt_client.transport import ApiClient
 from kompakt_core import contract
 from kompakt_core.contract import gpu_claim
@@ -21,6 +23,7 @@ from kompakt_extender.binder import Binder
 from kompakt_extender.clock import utc_now
 from kompakt_extender.cluster import Resource, Watcher
 from kompakt_extender.consolidation import DEFAULT, ClusterPolicy
+from kompakt_extender.counts_history import CountsHistory
 from kompakt_extender.custom_patterns import Weights
 from kompakt_extender.event_handlers import EventHandlers, KeyedSink
 from kompakt_extender.explain.queries import Queries
@@ -82,7 +85,10 @@ class LeaderSession:
         releaser = ReleaseWriter(writer, lambda pod: handlers.see_pod(pod), resource=resource, resource_claims=claims)
         self.planner = Planner(self.ledger, self.jobs, releaser, metrics, utc_now, levels, policy, may_decide=may_write)
         decisions = PlacementHistory(self.ledger, utc_now, self.answers.boards.peek, metrics, weights)
-        self.queries = Queries(self.ledger, self.jobs, decisions, utc_now, weights, resource)
+        self.history = CountsHistory(self.ledger, self.jobs, utc_now)
+        self.queries = Queries(
+            self.ledger, self.jobs, decisions, utc_now, weights, resource, self.history, lambda *job: _status(api, *job)
+        )
         self.binder = Binder(
             writer, self.ledger, metrics, self.jobs.released, self.answers.patterns, note=decisions.note, resource=resource
         )
@@ -136,6 +142,7 @@ class LeaderSession:
         self.planner.stop()
         self.retries.stop()
         self.gang_objects.stop()
+        self.history.stop()
         if self._kept is not None:
             self._kept.stop()
         self.binder.stop()
@@ -172,6 +179,7 @@ class LeaderSession:
                 if not self._by_claims:  # kube-scheduler asks nothing there, so nothing was rejected
                     self.retries.start()
                 self.gang_objects.start()
+                self.history.begin()
                 if self._kept is not None:
                     self._kept.start()
                 return
@@ -191,3 +199,10 @@ class LeaderSession:
 
     async def bind(self, args: BindingArgs) -> Rejection | None:
         return await self.binder.bind(args)
+
+
+def _status(api: ApiClient, namespace: str, name: str) -> Mapping[str, Any]:
+    """A TrainingJob's status as the API server has it: the caches keep only what decides. Raises an ApiError."""
+    path = f"/apis/{contract.API_VERSION}/namespaces/{quote(namespace, safe='')}/{contract.JOB_PLURAL}/{quote(name, safe='')}"
+    found = api.json(ApiRequest("GET", path, seconds=5.0)).get("status")
+    return found if isinstance(found, dict) else {}

@@ -41,9 +41,17 @@ WRITERS = 32  # requests to the API server at once
 class VerbServer(uvicorn.Server):
     """uvicorn without its own signal handlers: two servers share one loop here, and main ends both."""
 
+    leaving: Callable[[], None] | None = None
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answers without an end are ended first: to wait for them would hold up a rollout."""
+        if self.leaving is not None:
+            self.leaving()
+        await super().shutdown(sockets)
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -63,7 +71,7 @@ def listen(address: str, port: int) -> socket.socket:
 
 def server(app: FastAPI | Callable[..., Awaitable[None]]) -> VerbServer:
     """An HTTP server for one of our apps."""
-    return VerbServer(
+    serving = VerbServer(
         uvicorn.Config(
             app,
             http="httptools",
@@ -76,6 +84,8 @@ def server(app: FastAPI | Callable[..., Awaitable[None]]) -> VerbServer:
             timeout_graceful_shutdown=5,
         )
     )
+    serving.leaving = getattr(getattr(app, "state", None), "leaving", None)
+    return serving
 
 
 async def explain(settings: Settings) -> None:

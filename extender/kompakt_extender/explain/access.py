@@ -1,6 +1,6 @@
 """Who may be told what: asked before every answer, and again for each namespace that an answer would name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from starlette.requests import Request
@@ -33,6 +33,16 @@ class AccessGuard:
         """Whoever may read figures; raises AccessRefused."""
         if not self._plain_metrics:
             await self._threads.run(lambda: self._reviews.admit(_token(request), READ_METRICS))
+
+    async def namespaces_of(self, caller: Caller, known: Collection[str]) -> frozenset[str] | None:
+        """Those of the known namespaces of whose jobs and pods the caller may be told; None: of all. Raises AccessRefused."""
+
+        def allowed() -> frozenset[str] | None:
+            if self._reviews.may(caller, EVERYWHERE):
+                return None
+            return frozenset(one for one in known if self._reviews.may(caller, explaining(JOB_PLURAL, one)))
+
+        return await self._threads.run(allowed)
 
     def without_strangers(self, answer: NodeAnswer, caller: Caller) -> NodeAnswer:
         """The same without names of pods that the caller may not be told of: their uids remain. It waits, so not on the loop."""

@@ -1,12 +1,14 @@
 """What is decided about a job, and for a waiting one what each node says to its largest worker."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from kompakt_core.contract.conditions import ConditionReason
 from kompakt_core.contract.scheduling_record import Record, State, encode
 from kompakt_core.placement.model import Gang, NodeState, Snapshot
 from kompakt_core.placement.spread import offer
-from kompakt_extender.explain.models import JobAnswer, NodeRejections, NodeRoom, PodOfJob, Workers
+from kompakt_extender.explain.models import JobAnswer, JobLife, NodeRejections, NodeRoom, PodOfJob, Workers
 from kompakt_extender.explain.survey import survey
 from kompakt_extender.views import JobView, PodView
 
@@ -23,7 +25,7 @@ class JobExplanation:
     snapshot: Snapshot
 
 
-def _state(job: JobView, record: Record) -> tuple[str, str]:
+def state_of(job: JobView, record: Record) -> tuple[str, str]:
     """Where it stands, as a word and as a sentence: how it ended counts for more than what was planned for it."""
     if job.ended is not None:
         return job.ended
@@ -45,7 +47,7 @@ def explain(case: JobExplanation) -> JobAnswer:
         rejections = [NodeRejections(reason="InvalidRequest", message=case.trouble, nodes=len(case.snapshot.nodes), examples=[])]
     return JobAnswer(
         job=f"{job.namespace}/{job.name}",
-        state=(state := _state(job, case.record))[0],
+        state=(state := state_of(job, case.record))[0],
         message=state[1],
         attempt=job.attempt,
         suspended=job.suspended,
@@ -56,6 +58,18 @@ def explain(case: JobExplanation) -> JobAnswer:
         rejections=rejections,
         rooms=rooms,
     )
+
+
+_PARTS: Final = ("lastRestart", "progress", "compression", "profile", "batch")
+
+
+def life(status: Mapping[str, Any]) -> JobLife:
+    """A job's life from its status, as its operator wrote it; what is absent or of another type is empty."""
+    texts = {key: str(status.get(key) or "") for key in ("phase", "startTime", "completionTime")}
+    numbers = {key: found if isinstance(found := status.get(key), int) else 0 for key in ("attempt", "restarts", "disruptions")}
+    parts = {key: found if isinstance(found := status.get(key), dict) else {} for key in _PARTS}
+    conditions = [one for one in status.get("conditions") or () if isinstance(one, dict)]
+    return JobLife.model_validate({**texts, **numbers, **parts, "conditions": conditions})
 
 
 def _pod(pod: PodView) -> PodOfJob:

@@ -271,6 +271,23 @@ class JobAnswer(Model):
     rooms: list[NodeRoom] = Field(description="for a waiting job: the nodes that come nearest to taking workers, at most 20")
 
 
+class JobLife(Model):
+    """What the operator tells of a TrainingJob, as it stands in its status."""
+
+    phase: str
+    attempt: int
+    restarts: int = Field(description="those that count towards backoffLimit")
+    disruptions: int = Field(description="those that do not: nodes that went, preemption")
+    start_time: str
+    completion_time: str
+    last_restart: dict[str, Any]
+    conditions: list[dict[str, Any]] = Field(description="with the moments of their last transitions: the job's moves")
+    progress: dict[str, Any]
+    compression: dict[str, Any] = Field(description="figures of the runtime; what it tells of each layer as well, where it does")
+    profile: dict[str, Any]
+    batch: dict[str, Any]
+
+
 class Sentence(Model):
     """The body of every answer but 200: what was wrong."""
 

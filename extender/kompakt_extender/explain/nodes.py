@@ -58,11 +58,11 @@ def summary(state: NodeState) -> NodeSummary:
         free_mask=state.free,
         usable=not why,
         why_not=why,
-        best_left=_best_left(graph, state.free) if graph else [],
+        best_left=best_left(graph, state.free) if graph else [],
     )
 
 
-def _best_left(graph: LinkGraph, free: int) -> list[BestLeft]:
+def best_left(graph: LinkGraph, free: int) -> list[BestLeft]:
     return [
         BestLeft(gpus=size, value=best_ring(graph, free, size), empty=best_ring(graph, graph.all_gpus, size))
         for size in SIZES
@@ -98,14 +98,14 @@ def page(
 
 def held_by(ledger: GpuLedger, node: NodeName) -> list[HeldBy]:
     """The pods that have GPUs of a node, those with most first; reads the ledger, so it runs on the loop."""
-    each = [one for of_gpu in _holders(ledger, node).values() for one in of_gpu]
+    each = [one for of_gpu in holders_of(ledger, node).values() for one in of_gpu]
     holders, count = {one.uid: one for one in each}, Counter(one.uid for one in each)
     return [HeldBy(**vars(holders[uid]), gpus=gpus) for uid, gpus in count.most_common()]
 
 
 def detail(ledger: GpuLedger, state: NodeState) -> NodeAnswer:
     """All that is known of one node; reads the ledger, so it runs on the loop."""
-    holders = _holders(ledger, state.name)
+    holders = holders_of(ledger, state.name)
     graph = state.graph
     return NodeAnswer(
         **vars(summary(state)),
@@ -118,7 +118,7 @@ def detail(ledger: GpuLedger, state: NodeState) -> NodeAnswer:
     )
 
 
-def _holders(ledger: GpuLedger, node: NodeName) -> dict[GpuUuid, list[Holder]]:
+def holders_of(ledger: GpuLedger, node: NodeName) -> dict[GpuUuid, list[Holder]]:
     """Who has which GPU. A pod is named once for a GPU, by the strongest word: bound before binding before planned."""
     found: dict[GpuUuid, dict[str, Holder]] = {}
 

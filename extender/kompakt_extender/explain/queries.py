@@ -1,21 +1,34 @@
 """Where questions meet the caches. Methods run on the loop and only gather; the work they return may run on another thread."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 from kompakt_core import contract
 from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import GpuUuid, NodeName
 from kompakt_core.placement.model import Gang
+from kompakt_extender.counts_history import CountsHistory
 from kompakt_extender.custom_patterns import WeighedHere, Weights
 from kompakt_extender.explain import jobs, nodes, pods, what_if
-from kompakt_extender.explain.models import MAX_NODES_HELD, JobAnswer, NodeAnswer, NodePage, PodAnswer, WhatIf, WhatIfAnswer
+from kompakt_extender.explain.models import (
+    MAX_NODES_HELD,
+    JobAnswer,
+    JobLife,
+    NodeAnswer,
+    NodePage,
+    PodAnswer,
+    WhatIf,
+    WhatIfAnswer,
+)
 from kompakt_extender.gangs import gang_of
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.node_state import ClaimSource
 from kompakt_extender.placement_history import PlacementHistory
 from kompakt_extender.views import JobKind, JobView, PodView, gang_uid
+
+StatusReader = Callable[[str, str], Mapping[str, Any]]  # of a job by namespace and name; waits for the API server
 
 
 class UnknownObject(Exception):
@@ -33,11 +46,15 @@ class Queries:
         now: Callable[[], datetime],
         weights: Weights | None = None,
         resource: str = contract.RESOURCE,
+        history: CountsHistory | None = None,
+        status_of: StatusReader | None = None,
     ) -> None:
-        """`resource`: by which name pods ask for GPUs."""
+        """`resource`: by which name pods ask for GPUs. `history`: None: nobody keeps one. `status_of` reads a job's status."""
         self._weights, self._resource = weights or WeighedHere(), resource
+        self.ledger, self.jobs, self.history = ledger, jobs, history
         self._ledger = ledger
         self._jobs = jobs
+        self._status_of = status_of
         self._decisions = decisions
         self._now = now
 
@@ -88,6 +105,14 @@ class Queries:
         if job is None:
             raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
         return self._explained(job)
+
+    def life(self, namespace: str, name: str) -> Callable[[], JobLife]:
+        """What the operator tells of one TrainingJob; raises Unknown."""
+        known = any((one.namespace, one.name) == (namespace, name) for one in self._jobs.views.values())
+        if not known or self._status_of is None:
+            raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
+        read = self._status_of
+        return lambda: jobs.life(read(namespace, name))
 
     def gang(self, namespace: str, name: str) -> Callable[[], JobAnswer]:
         """One gang of pods that others made; raises Unknown."""

@@ -20,6 +20,7 @@ from kompakt_extender.explain.bounded_executor import BoundedExecutor, Busy
 from kompakt_extender.explain.models import (
     MAX_NODES,
     JobAnswer,
+    JobLife,
     NodeAnswer,
     NodePage,
     PodAnswer,
@@ -65,7 +66,7 @@ class QueriesSource(Protocol):
 
 
 def add_routes(app: FastAPI, source: QueriesSource, executor: BoundedExecutor, guard: AccessGuard) -> None:
-    """The six questions."""
+    """The questions, each with one answer."""
     shared: dict[str, Any] = {"responses": _WRONG, "tags": ["explain"], "dependencies": [Security(_TOKEN)]}
 
     async def answer(work: Callable[[], BaseModel]) -> Response:
@@ -107,6 +108,12 @@ def add_routes(app: FastAPI, source: QueriesSource, executor: BoundedExecutor, g
         """What is decided about a TrainingJob, and what nodes say to its largest worker while it waits."""
         await guard.to_namespace(request, namespace)
         return await answer(source.queries().job(namespace, name))
+
+    @app.get(f"{PREFIX}/jobs/{{namespace}}/{{name}}/life", response_model=JobLife, **shared)
+    async def life(request: Request, namespace: Namespace, name: Name) -> Response:
+        """What the operator tells of a TrainingJob: attempts, conditions with their moments, progress, compression."""
+        await guard.to_namespace(request, namespace)
+        return await answer(source.queries().life(namespace, name))
 
     @app.get(f"{PREFIX}/gangs/{{namespace}}/{{name}}", response_model=JobAnswer, **shared)
     async def gang(request: Request, namespace: Namespace, name: Name) -> Response:

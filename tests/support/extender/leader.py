@@ -13,6 +13,7 @@ from kompakt_core.placement.gang_placement import LEVEL_LABELS
 from kompakt_extender.answers import Answers
 from kompakt_extender.binder import Binder
 from kompakt_extender.consolidation import ClusterPolicy
+from kompakt_extender.counts_history import CountsHistory
 from kompakt_extender.custom_patterns import Weights
 from kompakt_extender.event_handlers import EventHandlers
 from kompakt_extender.explain.queries import Queries
@@ -77,7 +78,16 @@ class Leader:
             at_once=1,
         )
         self.decisions = PlacementHistory(self.ledger, lambda: self.now, self.answers.boards.peek, metrics, weights)
-        self.queries = Queries(self.ledger, self.jobs, self.decisions, lambda: self.now, weights)
+        self.history = CountsHistory(self.ledger, self.jobs, lambda: self._clock())
+        self.queries = Queries(
+            self.ledger,
+            self.jobs,
+            self.decisions,
+            lambda: self.now,
+            weights,
+            history=self.history,
+            status_of=lambda _, name: world.jobs[name].get("status", {}),
+        )
         self.binder = Binder(
             world,
             self.ledger,

@@ -1,0 +1,150 @@
+"""What changes, told to all open pages: read and put into words once, however many pages there are, and never while none is.
+
+kube-scheduler waits for the same loop and the same interpreter. So a round begins when something has changed, at the earliest a
+tenth of a second after the one before, and later where that one took long; what takes longer than reading runs on a thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from kompakt_extender.clock import utc_now
+from kompakt_extender.explain.bounded_executor import BoundedExecutor, Busy
+from kompakt_extender.explain.queries import Queries
+from kompakt_extender.live.listener import Listener
+from kompakt_extender.live.overview import Overview, Visible
+from kompakt_extender.live.watch import LiveWatch, SeenChanges
+from kompakt_extender.verbs import Inactive
+
+MOST_PAGES: Final = 32
+TICK_SECONDS: Final = 0.1
+SHARE: Final = 4  # a round that took so long is followed by a pause of as many times as long
+_LOG = logging.getLogger(__name__)
+
+
+class LiveSource(Protocol):
+    """Who knows whether this process decides."""
+
+    def queries(self) -> Queries:
+        """The caches of the running active time; raises Inactive on a standby."""
+        ...
+
+
+class LiveFeed:
+    """All open pages of one process. To be used on the loop."""
+
+    def __init__(self, source: LiveSource, now: Callable[[], datetime] = utc_now) -> None:
+        self._source, self._now = source, now
+        self._listeners: list[Listener] = []
+        self._threads = BoundedExecutor()
+        self._overview = Overview()
+        self._watch: LiveWatch | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def pages(self) -> int:
+        """How many are open."""
+        return len(self._listeners)
+
+    def namespaces(self) -> frozenset[str]:
+        """All namespaces that pages could be told of. Raises Inactive on a standby."""
+        queries = self._source.queries()
+        if self._overview.nodes:
+            return self._overview.namespaces
+        of_pods = {pod.namespace for pod in queries.ledger.pods.values() if pod.gpus}
+        return frozenset({*(job.namespace for job in queries.jobs.views.values()), *of_pods})
+
+    def join(self, visible: Visible) -> Listener:
+        """A page is opened. Raises Inactive on a standby, Busy where too many are."""
+        self._source.queries()
+        if len(self._listeners) >= MOST_PAGES:
+            raise Busy(f"{MOST_PAGES} pages are open; close one, or try again later")
+        listener = Listener(visible)
+        self._listeners.append(listener)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        """A page is closed."""
+        self._listeners = [one for one in self._listeners if one is not listener]
+
+    def close(self) -> None:
+        """The process ends."""
+        self._end_all(503, "this replica ends; another one answers")
+
+    async def _run(self) -> None:
+        try:
+            while self._listeners:
+                began = asyncio.get_running_loop().time()
+                await self._round()
+                await self._pause(SHARE * (asyncio.get_running_loop().time() - began))
+        except Inactive as error:
+            self._end_all(503, str(error))
+        except Exception:
+            _LOG.exception("the live pages end")
+            self._end_all(503, "an error of kompakt's extender; its log says more")
+        finally:
+            self._forget()
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(min(max(TICK_SECONDS, seconds), 2.0))
+
+    def _forget(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        self._watch, self._overview, self._running = None, Overview(), None
+
+    def _end_all(self, status: int, why: str) -> None:
+        for one in self._listeners:
+            one.end(status, why)
+        self._listeners = []
+
+    async def _round(self) -> None:
+        """Read what changed, and tell every page."""
+        watch = self._following()
+        seen = await watch.changes()
+        fresh = [one for one in self._listeners if not one.greeted]
+        if not seen and not fresh:
+            return
+        told = [one for one in self._listeners if one.greeted]
+        for one in fresh:
+            one.greeted = True
+        events = await self._threads.run(
+            lambda: self._events(seen, {one.visible for one in told}, {one.visible for one in fresh})
+        )
+        for one, kind in (*((one, "change") for one in told), *((one, "all") for one in fresh)):
+            if (event := events.get((kind, one.visible))) is not None:
+                one.push(event)
+
+    def _following(self) -> LiveWatch:
+        """The watch of the session that decides now. Raises Inactive."""
+        queries = self._source.queries()
+        if self._watch is None:
+            self._watch = LiveWatch(queries)
+        elif self._watch.queries is not queries:
+            raise Inactive("this replica decides anew; the page begins anew too")
+        return self._watch
+
+    def _events(self, seen: SeenChanges, told: set[Visible], fresh: set[Visible]) -> dict[tuple[str, Visible], bytes]:
+        """The texts of this round, by kind and by who may see what."""
+        changes = self._overview.apply(seen)
+        counts, at = self._overview.counts(), _text(self._now())
+        events = dict[tuple[str, Visible], bytes]()
+        if changes:
+            events |= {("change", one): event_of("change", changes.text(one, counts, at)) for one in told}
+        if fresh:
+            everything = self._overview.everything()
+            events |= {("all", one): event_of("all", everything.text(one, counts, at)) for one in fresh}
+        return events
+
+
+def event_of(kind: str, data: bytes) -> bytes:
+    """One server-sent event; JSON has no line breaks of its own."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
