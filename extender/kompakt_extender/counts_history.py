@@ -10,6 +10,7 @@ from typing import Final
 from kompakt_core.contract.scheduling_record import State
 from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
+from kompakt_core.topology.graph import HEALTHY
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.views import JobView
@@ -41,7 +42,7 @@ class CountsSample:
 
 def unhealthy_of(state: NodeState) -> int:
     """How many GPUs of the node no pod may get; those that a pod still has count as well."""
-    return sum(gpu.health != "Healthy" for gpu in state.graph.gpus) if state.graph is not None else 0
+    return sum(gpu.health != HEALTHY for gpu in state.graph.gpus) if state.graph is not None else 0
 
 
 def counted(states: Iterable[NodeState], waiting: int, running: int) -> ClusterCounts:

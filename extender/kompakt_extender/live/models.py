@@ -1,10 +1,14 @@
 """What the live page is told, beside the explain API's own answers. Bandwidths are one direction, in MB/s (10^6 bytes)."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from pydantic import Field
 
 from kompakt_extender.explain.models import BestLeft, Model, Why
+
+# In hexadecimal: a number of more than 53 bits is another one in JavaScript.
+GpuBits = Annotated[str, Field(description="bit i stands for GPU i, such as 0xf0", pattern="^0x[0-9a-f]+$")]
 
 
 class LiveHolder(Model):
@@ -14,7 +18,7 @@ class LiveHolder(Model):
     name: str
     uid: str
     how: str = Field(description="Bound, Planned (by the planner), Binding (no outcome yet), or Reported (by the device plugin)")
-    mask: int = Field(description="bit i stands for GPU i")
+    mask: GpuBits
     gang: str = Field(default="", description="its TrainingJob or gang, by key; empty for a plain pod")
 
 
@@ -23,8 +27,8 @@ class LiveNode(Model):
 
     name: str
     machine: int = Field(description="which of `machines`; -1 where the node has reported no link graph")
-    free_mask: int
-    unhealthy_mask: int
+    free_mask: GpuBits
+    unhealthy_mask: GpuBits
     usable: bool
     why_not: list[Why]
     best_left: list[BestLeft]

@@ -8,10 +8,10 @@ import msgspec
 
 from kompakt_core.contract import placement_annotations
 from kompakt_core.contract.scheduling_record import State
-from kompakt_core.ids import GpuUuid
+from kompakt_core.ids import GpuUuid, mask_of
 from kompakt_core.placement.model import Level
 from kompakt_core.placement.seating import LEVEL_LABELS
-from kompakt_core.topology.graph import LinkGraph, SharedGraph
+from kompakt_core.topology.graph import HEALTHY, LinkGraph, SharedGraph
 from kompakt_extender.counts_history import SAMPLES, CountsSample, at_rest
 from kompakt_extender.explain.jobs import state_of
 from kompakt_extender.explain.models import BestLeft, Holder
@@ -48,8 +48,8 @@ class Overview:
         """As CountsHistory counts, from what pages were told."""
         nodes = self.nodes.values()
         gpus = sum(self.machines[node.machine].gpus for node in nodes if node.machine >= 0)
-        free = sum(node.free_mask.bit_count() for node in nodes)
-        unhealthy = sum(node.unhealthy_mask.bit_count() for node in nodes)
+        free = sum(int(node.free_mask, 16).bit_count() for node in nodes)
+        unhealthy = sum(int(node.unhealthy_mask, 16).bit_count() for node in nodes)
         waiting = sum(gang.waits for gang in self.gangs.values())
         running = sum(gang.state == State.RELEASED for gang in self.gangs.values())
         held = max(gpus - free - unhealthy, 0)
@@ -92,8 +92,8 @@ class Overview:
         return LiveNode(
             name=state.name,
             machine=-1 if graph is None else self._machine(graph),
-            free_mask=state.free,
-            unhealthy_mask=sum(1 << gpu.index for gpu in graph.gpus if gpu.health != "Healthy") if graph else 0,
+            free_mask=hex(state.free),
+            unhealthy_mask=hex(mask_of(gpu.index for gpu in graph.gpus if gpu.health != HEALTHY) if graph else 0),
             usable=not (why := why_not(state)),
             why_not=why,
             best_left=[] if graph is None else self._best_left(graph, state.free),
@@ -188,12 +188,13 @@ def shown(node: LiveNode, visible: Visible) -> LiveNode:
 
 def holders_by_pod(graph: LinkGraph, holders: Mapping[GpuUuid, list[Holder]], gangs: Mapping[str, str]) -> list[LiveHolder]:
     """Who has GPUs of a node, those with the lowest indices first; each pod once, with all that it has."""
-    found: dict[str, LiveHolder] = {}
+    found: dict[str, Holder] = {}
+    masks: dict[str, int] = {}
     for gpu in graph.gpus:
         for one in holders.get(gpu.uuid, ()):
-            fresh = LiveHolder(**vars(one), mask=0, gang=gangs.get(one.uid, ""))
-            found.setdefault(one.uid, fresh).mask |= 1 << gpu.index
-    return list(found.values())
+            found.setdefault(one.uid, one)
+            masks[one.uid] = masks.get(one.uid, 0) | 1 << gpu.index
+    return [LiveHolder(**vars(one), mask=hex(masks[uid]), gang=gangs.get(uid, "")) for uid, one in found.items()]
 
 
 def gang_of(seen: SeenGang) -> LiveGang:
