@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from time import sleep
+from threading import Lock
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote, urlencode
 
@@ -19,12 +20,14 @@ from kompakt_core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from kompakt.training_jobs import TrainingJobs
-    from kompakt_client.transport import ApiClient
+    from kompakt_client.requests import Answer as HttpAnswer
+    from kompakt_client.transport import ApiClient, LineStream
 
 TRIES: Final = 12  # a Service chooses at random among two replicas, and only one of them decides: 1 in 4,096 fails
 _PAUSE_SECONDS: Final = 0.2
 _TIMEOUT_SECONDS: Final = 30
 TOKEN_SECONDS: Final = 600  # the least that the API server grants
+TOKEN_RESERVE: Final = 120
 
 Kubeconfig = Annotated[str | None, typer.Option(help="default: KUBECONFIG, else ~/.kube/config")]
 Context = Annotated[str | None, typer.Option(help="of the kubeconfig (default: its current one)")]
@@ -79,9 +82,11 @@ class Cluster:
     ) -> None:
         """Read the kubeconfig. Raises InvalidInput where there is none or it cannot be used."""
         self._account = account or f"{namespace}/{service}-reader"
-        self._token_file, self._token = token_file, ""
+        self._token_file, self._token, self._token_until = token_file, "", 0.0
+        self._asking_token = Lock()
         self._where = f"Service {service} in namespace {namespace}"
-        self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(service, safe='')}:http/proxy/v1alpha1"
+        self._service = f"/api/v1/namespaces/{quote(namespace, safe='')}/services/{quote(service, safe='')}:http/proxy"
+        self._path = f"{self._service}/v1alpha1"
         self._api, self.namespace = api_of(kubeconfig, context)
 
     def get(self, *parts: str, **query: Any) -> dict[str, Any]:
@@ -96,15 +101,45 @@ class Cluster:
         return self._ask("POST", path, dict(body))
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        self._token = self._token or (_read_token(self._token_file) if self._token_file else self._granted())
+        token = self._fresh_token()
         for last in [*[False] * (TRIES - 1), True]:
-            reply = self._send(method, f"{self._path}/{path}", body, {TOKEN_HEADER: self._token})
+            reply = self._send(method, f"{self._path}/{path}", body, {TOKEN_HEADER: token})
             if not (standby(reply) and not last):
                 break
             sleep(_PAUSE_SECONDS)
         if reply.status != 200 or not isinstance(reply.body, dict):
             raise InvalidInput(complaint(reply, self._where))
         return reply.body
+
+    def passed(self, method: str, path: str, body: bytes | None, silence: float) -> "LineStream | HttpAnswer":
+        """The Service's own answer to a request of a browser: whole, or as it comes where it is an answer of 200.
+
+        Raises InvalidInput where there is none. A token that is not taken any more is not sent again.
+        """
+        from kompakt_client.errors import ApiError
+        from kompakt_client.requests import ApiRequest
+
+        headers = {TOKEN_HEADER: self._fresh_token()} if path.startswith("/v1alpha1/") else {}
+        request = ApiRequest(method, f"{self._service}{path}", body=body, accept="*/*", for_proxied=headers)
+        for last in [*[False] * (TRIES - 1), True]:
+            try:
+                answer = self._api.begin(request, silence)
+            except ApiError as error:
+                raise InvalidInput(f"the API server cannot be reached: {error}") from None
+            if last or getattr(answer, "status", 200) != 503:
+                break
+            sleep(_PAUSE_SECONDS)
+        if getattr(answer, "status", 200) == 401:
+            self._token = ""
+        return answer
+
+    def _fresh_token(self) -> str:
+        """A token that is good for two minutes more."""
+        with self._asking_token:
+            if not self._token or monotonic() >= self._token_until:
+                self._token = _read_token(self._token_file) if self._token_file else self._granted()
+                self._token_until = monotonic() + (0 if self._token_file else TOKEN_SECONDS - TOKEN_RESERVE)
+            return self._token
 
     def _granted(self) -> str:
         """A token of the account in whose name to ask. Raises InvalidInput."""

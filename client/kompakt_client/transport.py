@@ -35,13 +35,22 @@ class LineStream:
         `unfinished`: a last line without its end counts as well, as a program may leave one in its log.
         """
         rest = b""
+        for chunk in self.chunks():
+            *lines, rest = (rest + chunk).split(b"\n")
+            if lines := [line for line in lines if line]:
+                yield lines
+        if rest and unfinished:
+            yield [rest]
+
+    @property
+    def content_type(self) -> str:
+        """As the server named it; empty where it did not."""
+        return str(self._response.headers.get("Content-Type") or "")
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes as they arrive. Raises Unreachable when it breaks."""
         try:
-            for chunk in self._response.stream(_CHUNK):
-                *lines, rest = (rest + chunk).split(b"\n")
-                if lines := [line for line in lines if line]:
-                    yield lines
-            if rest and unfinished:
-                yield [rest]
+            yield from self._response.stream(_CHUNK)
         except (HTTPError, OSError, ValueError) as error:  # ValueError: closed by stop() while reading
             raise Unreachable(f"stream broken: {error}") from error
         finally:
@@ -115,13 +124,20 @@ class ApiClient:
 
     def stream(self, request: ApiRequest, silence: float) -> LineStream:
         """An answer as it comes, line by line; `silence` seconds without a byte end it. Raises an ApiError."""
+        answer = self.begin(request, silence)
+        if isinstance(answer, LineStream):
+            return answer
+        raise answer.error or Unreachable(f"{request.method} {request.path}: HTTP {answer.status}", answer.status)
+
+    def begin(self, request: ApiRequest, silence: float) -> LineStream | Answer:
+        """As `stream`, but every answer other than 200 is returned whole. Raises Unreachable where there is none."""
         login, response = self._endpoint.login(), self._open(request, silence)
         if response.status == 200:
             return LineStream(response)
         answer = _whole(response, request.path)
         if answer.status == UNAUTHORIZED:
             self._endpoint.renew(login)
-        raise answer.error or Unreachable(f"{request.method} {request.path}: HTTP {answer.status}", answer.status)
+        return answer
 
     def request(self, method: str, path: str, **more: Any) -> Answer:
         """`exchange` of an ApiRequest with these fields."""
