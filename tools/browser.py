@@ -7,6 +7,7 @@ with Browser() as browser:
 
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -21,6 +22,8 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 PACKAGE = "chromium"
 DISK = 2 << 30  # bytes; 0.4 GB installed, and as much again while it is unpacked
 SECONDS = 30.0
+_PAUSE_MS = 10
+_LEAVING = ("context was destroyed", "navigation", "Cannot find context")  # a script was asked of a page that just goes
 # No sandbox: it needs rights that root in a container does not have; only our own pages are opened.
 _FLAGS = ("--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1")
 
@@ -103,13 +106,32 @@ class Browser:
             return self._page.evaluate(script)
 
     def until(self, script: str, seconds: float = SECONDS) -> Any:
-        """The first true answer of the script. Raises BrowserFailed when the time is up."""
-        try:
-            with _told():
-                return self._page.wait_for_function(script, timeout=seconds * 1000).json_value()
-        except BrowserFailed as error:
-            text = self.evaluate("document.body ? document.body.innerText : ''")
-            raise BrowserFailed(f"{script}: {error}; troubles {self.troubles}; the page says {text[:400]!r}") from error
+        """The first true answer of the script. Raises BrowserFailed when the time is up.
+
+        Asked from here again and again: what waits inside the page evaluates texts, which a page may forbid its scripts.
+        """
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if found := self.evaluate(script):
+                    return found
+            except BrowserFailed as error:
+                if not any(words in str(error) for words in _LEAVING):
+                    raise
+            self._page.wait_for_timeout(_PAUSE_MS)
+        text = self.evaluate("document.body ? document.body.innerText : ''")
+        raise BrowserFailed(f"{script}: not within {seconds:g} s; troubles {self.troubles}; the page says {text[:400]!r}")
+
+    def press(self, key: str) -> None:
+        """A key goes down and up: Tab, Enter, Escape, a letter."""
+        with _told():
+            self._page.keyboard.press(key)
+
+    def look(self, *, width: int = 1200, height: int = 1000, dark: bool = False) -> None:
+        """From now on the window is so large, and the system's setting light or dark."""
+        with _told():
+            self._page.set_viewport_size({"width": width, "height": height})
+            self._page.emulate_media(color_scheme="dark" if dark else "light")
 
     def screenshot(self, path: Path) -> None:
         """The whole page as a PNG file."""

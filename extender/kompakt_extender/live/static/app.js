@@ -2,7 +2,7 @@
 import { Cluster } from "./state.js";
 import { follow, useToken } from "./stream.js";
 import { byId, el, say } from "./dom.js";
-import { showGangs, showTime } from "./gangs.js";
+import { setFree, showGangs, showTime } from "./gangs.js";
 import { beginNodes, showAllNodes, showNodes } from "./nodes.js";
 import { beginDetail, openGang, openNode } from "./detail.js";
 import { askAgain, beginWhatIf } from "./whatif.js";
@@ -17,7 +17,7 @@ function showCounts(counts) {
     byId("counts").append(...NAMES.map(([key, name]) => el("div", {}, el("dt", {}, name), el("dd", { id: `count-${key}` }))));
   }
   for (const [key] of NAMES) say(byId(`count-${key}`), String(counts[key]));
-  document.title = counts.waiting ? `${plural(counts.waiting, "gang")} waiting – kompakt` : "kompakt: nothing waits";
+  document.title = counts.waiting ? `${plural(counts.waiting, "gang")} waiting - kompakt` : "kompakt: nothing waits";
 }
 
 function told(kind, event) {
@@ -26,6 +26,7 @@ function told(kind, event) {
   const changes = cluster.apply(kind, event);
   document.documentElement.dataset.at = event.at;
   showCounts(event.counts);
+  setFree(event.counts.free);
   if (kind === "all" || changes.gangs.length) showGangs(cluster, openGang);
   if (kind === "all") showAllNodes();
   else if (changes.nodes.length) { showNodes(changes.nodes); askAgain(); }

@@ -18,7 +18,7 @@ function show(title, about) {
 }
 
 function fill(about, ...children) {
-  if (shown === about) byId("detail-body").replaceChildren(...children.flat().filter(Boolean));
+  if (shown === about) byId("detail-body").replaceChildren(...children.flat(2).filter(Boolean));
 }
 
 const trouble = (error) => el("p", { class: "trouble", role: "alert" }, error.message);
@@ -64,7 +64,7 @@ export async function openGang(gang) {
   const job = gang.kind === "TrainingJob";
   try {
     const [answer, life] = await Promise.all([ask(job ? "jobs" : "gangs", gang.namespace, gang.name), job ? ask("jobs", gang.namespace, gang.name, "life").catch(() => null) : null]);
-    fill(about, standing(gang, answer, life), life && progress(life), life && compression(life), pods(answer), rooms(answer), refused(answer), life && moves(life));
+    fill(about, standing(gang, answer, life), life && progress(life), life && compression(life), gang.waits ? [refused(answer), rooms(answer), pods(answer)] : pods(answer), life && moves(life));
   } catch (error) { fill(about, trouble(error)); }
 }
 

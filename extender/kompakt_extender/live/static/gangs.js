@@ -3,10 +3,14 @@ import { byId, el, say } from "./dom.js";
 import { asks, clock, lasting, place, plural, until } from "./words.js";
 
 const LISTED = 300; // in a list; the rest is counted
+let free; // GPUs of the whole cluster
 const drawn = new Map(); // by list and key: the element, and the gang that it shows
+
+export const setFree = (count) => { free = count; };
 
 export function showGangs(cluster, open) {
   const [waiting, running] = [cluster.waiting(), cluster.running()];
+  setFree(cluster.counts.free);
   say(byId("waiting-count"), String(waiting.length));
   say(byId("running-count"), String(running.length + cluster.more));
   byId("nothing-waits").hidden = waiting.length > 0;
@@ -44,7 +48,7 @@ const kind = (gang) => el("span", { class: "tail" }, gang.kind === "TrainingJob"
 
 function waits(gang, open) {
   const since = gang.since ? ["waits", el("span", {}, el("span", { class: "ago", "data-since": gang.since }, ago(gang.since)), `, since ${clock(gang.since)}`)] : ["waits", "for its pods to exist"];
-  const pairs = [["why", el("span", { class: "why" }, gang.message || gang.reason || gang.state)], ["until", el("span", { class: "until" }, until(gang, Date.now()))], ["asks for", asks(gang)], since];
+  const pairs = [["why", el("span", { class: "why" }, gang.message || gang.reason || gang.state)], ["until", el("span", { class: "until" }, until(gang, Date.now(), free))], ["asks for", asks(gang)], since];
   if (gang.overtaken) pairs.push(["passed by", plural(gang.overtaken, "later gang")]);
   return [heading(gang, open), kind(gang), gang.state === "Waiting" ? "" : el("span", { class: "tail" }, ` ${gang.state}`), definition(pairs)];
 }
@@ -67,6 +71,6 @@ export function showTime() {
     if (!gang.waits) continue;
     const [since, end] = [item.querySelector(".ago"), item.querySelector(".until")];
     if (since) say(since, ago(since.dataset.since));
-    if (end) say(end, until(gang, Date.now()));
+    if (end) say(end, until(gang, Date.now(), free));
   }
 }

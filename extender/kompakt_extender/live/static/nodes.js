@@ -3,6 +3,7 @@ import { byId, el, say } from "./dom.js";
 import { graph, letter, named } from "./graph.js";
 import { bits, gigabytes, plural, ranges } from "./words.js";
 
+const FULL = "NotEnoughFreeGPUs"; // "0 of 8 free" says so already
 const cards = new Map(); // by name: the element, whether it is near the window, and what it was drawn of
 let cluster;
 let open;
@@ -92,12 +93,12 @@ function inside(node, machine, offer) {
     machine ? el("p", { class: "left" }, left(node)) : "",
     el("ul", { class: "who" }, node.holders.slice(0, 4).map((one, i) => el("li", {}, `${letter(i)} ${named(one)}${one.how === "Bound" ? "" : ` (${one.how})`}`)),
       node.holders.length > 4 ? el("li", {}, `and ${node.holders.length - 4} more`) : ""),
-    ...node.whyNot.slice(0, 1).map((why) => el("p", { class: "why" }, `Not usable: ${why.message}`)),
+    ...node.whyNot.filter((why) => why.reason !== FULL).slice(0, 1).map((why) => el("p", { class: "why" }, `Not usable: ${why.message}`)),
   ];
 }
 
 // The best sets among the free GPUs: for a Ring of 2, 4, 8.
 function left(node) {
-  const told = node.bestLeft.map((one) => (one.value ? `${one.gpus}: ${gigabytes(one.value)}` : `${one.gpus}: none`));
-  return told.length ? `Best free Ring, GB/s: of ${told.join(", of ")}` : "";
+  const told = node.bestLeft.filter((one) => one.value).map((one) => `${gigabytes(one.value)} of ${one.gpus} GPUs`);
+  return told.length ? `Best free Ring, GB/s: ${told.join(", ")}` : "No Ring is free";
 }

@@ -45,7 +45,7 @@ export const asks = (gang) => {
 };
 
 // Until when a gang waits: by a clock where it does, else by what.
-export function until(gang, now) {
+export function until(gang, now, free) {
   if (gang.until) {
     const left = new Date(gang.until) - now;
     const then = gang.state === "Reserved" ? "then its reservation ends" : `then it takes any room, not only ${place(gang.waitsFor)}`;
@@ -57,5 +57,6 @@ export function until(gang, now) {
   if (gang.reason === "GangIncomplete") return "the rest of its pods exist; no time limit";
   if (gang.waitsFor) return `${place(gang.waitsFor)} has room; no time limit`;
   if (gang.state === "Reserved") return "the GPUs reserved for it are free; no time limit";
-  return "enough GPUs are free; no time limit";
+  const lack = free !== undefined && free < gang.gpus ? `: it asks for ${gang.gpus}, ${free} are free` : "";
+  return `GPUs are free for all its pods at once${lack}; no time limit`;
 }
