@@ -54,7 +54,7 @@ def base() -> Iterator[str]:
 
 def test_the_page_lists_every_question_and_needs_no_other_host(browser: Browser, base: str, tmp_path: Path) -> None:
     browser.open(f"{base}/")
-    browser.until("document.querySelectorAll('.opblock').length >= 6")
+    browser.until("document.querySelectorAll('.opblock').length >= 9")
     browser.screenshot(tmp_path / "page.png")
     paths = browser.evaluate(
         "[...document.querySelectorAll('.opblock-summary-path')].map(e => e.textContent.replace(/\\u200b/g, ''))"
@@ -65,7 +65,10 @@ def test_the_page_lists_every_question_and_needs_no_other_host(browser: Browser,
         "/v1alpha1/what-if",
         "/v1alpha1/pods/{namespace}/{name}",
         "/v1alpha1/jobs/{namespace}/{name}",
+        "/v1alpha1/jobs/{namespace}/{name}/life",
         "/v1alpha1/gangs/{namespace}/{name}",
+        "/v1alpha1/overview",
+        "/v1alpha1/events",
     ]
     asked = [url for url in browser.requested if not url.startswith(("data:", "blob:", "about:"))]
     assert asked

@@ -81,7 +81,7 @@ def add_live_routes(app: FastAPI, feed: LiveFeed, guard: AccessGuard) -> None:
             raise HTTPException(status, why)
         return Response(event.partition(b"data: ")[2], media_type="application/json")
 
-    @app.get(f"{PREFIX}/events", response_class=EventStream, **shared)
+    @app.get(f"{PREFIX}/events", response_class=Response, responses={200: {"content": {"text/event-stream": {}}}}, **shared)
     async def events(request: Request) -> Response:
         """Server-sent events: `all` first, as `overview` answers it, then `change` with what is new, and `end` with why it ends.
 

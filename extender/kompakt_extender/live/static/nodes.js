@@ -88,7 +88,7 @@ function inside(node, machine, offer) {
   return [
     el("span", { class: "free" }, free),
     el("button", { type: "button", click: () => open(node.name) }, node.name),
-    offer ? el("p", { class: "offer" }, `${offer.rank}. GPU ${ranges(offer.gpus)}: ${gigabytes(offer.value)} GB/s`) : "",
+    offer ? el("p", { class: "offer" }, `${offer.rank}. GPU ${ranges(offer.gpus)}${offer.value ? `: ${gigabytes(offer.value)} GB/s` : ""}`) : "",
     machine ? graph(node, machine, offer?.gpus) : el("p", {}, "no link graph is reported"),
     machine ? el("p", { class: "left" }, left(node)) : "",
     el("ul", { class: "who" }, node.holders.slice(0, 4).map((one, i) => el("li", {}, `${letter(i)} ${named(one)}${one.how === "Bound" ? "" : ` (${one.how})`}`)),

@@ -76,6 +76,6 @@ function told(answer) {
   const best = answer.offers[0];
   const what = `${plural(asked.gpus, "GPU")}, pattern ${asked.pattern}`;
   if (!best) return `${what}: no node could take that now. ${answer.never || answer.rejections.map((one) => `${one.nodes}: ${one.message}`).join("; ")}`;
-  const worth = answer.ideal ? `${gigabytes(best.value)} GB/s of ${gigabytes(answer.ideal)} at best` : "links do not matter";
+  const worth = answer.ideal && best.value ? `${gigabytes(best.value)} GB/s of ${gigabytes(answer.ideal)} at best` : "links do not matter";
   return `${what}: ${answer.fits} of ${plural(answer.nodes, "node")} could take that now, first ${best.node} (${worth}). Nothing is reserved.`;
 }
