@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from kompakt_core.ids import GpuUuid, NodeName, PodUid, indices_of
@@ -26,7 +27,7 @@ from kompakt_extender.explain.models import (
 from kompakt_extender.explain.survey import unhurried
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.node_rules import FIELD_PREFIX
-from kompakt_extender.node_state import ClaimSource
+from kompakt_extender.node_state import Claim, ClaimSource
 from kompakt_extender.views import PodView
 
 NOBODY: Final[Mapping[NodeName, list[HeldBy]]] = {}
@@ -38,6 +39,7 @@ _HOW: Final[Mapping[ClaimSource, str]] = {
     ClaimSource.PLAN: "Planned",
     ClaimSource.BIND: "Binding",
 }
+_STRONGEST: Final = (ClaimSource.BIND, ClaimSource.PLAN, ClaimSource.ANNOTATION)
 
 
 def best_ring(graph: LinkGraph, free: int, size: int) -> int:
@@ -98,14 +100,14 @@ def page(
 
 def held_by(ledger: GpuLedger, node: NodeName) -> list[HeldBy]:
     """The pods that have GPUs of a node, those with most first; reads the ledger, so it runs on the loop."""
-    each = [one for of_gpu in holders_of(ledger, node).values() for one in of_gpu]
+    each = [one for of_gpu in holders_of(users_of(ledger, node)).values() for one in of_gpu]
     holders, count = {one.uid: one for one in each}, Counter(one.uid for one in each)
     return [HeldBy(**vars(holders[uid]), gpus=gpus) for uid, gpus in count.most_common()]
 
 
 def detail(ledger: GpuLedger, state: NodeState) -> NodeAnswer:
     """All that is known of one node; reads the ledger, so it runs on the loop."""
-    holders = holders_of(ledger, state.name)
+    holders = holders_of(users_of(ledger, state.name))
     graph = state.graph
     return NodeAnswer(
         **vars(summary(state)),
@@ -118,7 +120,26 @@ def detail(ledger: GpuLedger, state: NodeState) -> NodeAnswer:
     )
 
 
-def holders_of(ledger: GpuLedger, node: NodeName) -> dict[GpuUuid, list[Holder]]:
+@dataclass(frozen=True, slots=True)
+class GpuUsers:
+    """Who may have GPUs of a node, as the ledger has it: read on the loop, and put into words elsewhere."""
+
+    bound: tuple[PodView, ...]
+    claims: tuple[tuple[ClaimSource, tuple[Claim, ...]], ...]
+    reported: tuple[tuple[GpuUuid, str, PodView | None], ...]
+
+
+def users_of(ledger: GpuLedger, node: NodeName) -> GpuUsers:
+    """Quick; on the loop."""
+    topology = ledger.topologies.get(node)
+    return GpuUsers(
+        tuple(ledger.bound_to(node).values()),
+        tuple((source, claims) for source in _STRONGEST if (claims := ledger.claims_on(node, source))),
+        tuple((gpu, uid, ledger.pods.get(uid)) for gpu, uid in (topology.held if topology else ())),
+    )
+
+
+def holders_of(users: GpuUsers) -> dict[GpuUuid, list[Holder]]:
     """Who has which GPU. A pod is named once for a GPU, by the strongest word: bound before binding before planned."""
     found: dict[GpuUuid, dict[str, Holder]] = {}
 
@@ -127,14 +148,13 @@ def holders_of(ledger: GpuLedger, node: NodeName) -> dict[GpuUuid, list[Holder]]
         for gpu in gpus:
             found.setdefault(gpu, {}).setdefault(uid, holder)
 
-    for pod in ledger.bound_to(node).values():
+    for pod in users.bound:
         add(pod, pod.uid, "Bound", pod.written_gpus)
-    for source in (ClaimSource.BIND, ClaimSource.PLAN, ClaimSource.ANNOTATION):
-        for claim in ledger.claims_on(node, source):
+    for source, claims in users.claims:
+        for claim in claims:
             add(claim.pod, claim.pod.uid, _HOW[source], claim.gpus)
-    topology = ledger.topologies.get(node)
-    for gpu, uid in topology.held if topology else ():
-        add(ledger.pods.get(uid), uid, "Reported", [gpu])
+    for gpu, uid, reported in users.reported:
+        add(reported, uid, "Reported", [gpu])
     return {gpu: list(holders.values()) for gpu, holders in found.items()}
 
 

@@ -82,11 +82,11 @@ def room_of(state: NodeState, takes: int, message: str = "") -> NodeRoom:
     )
 
 
-def unhurried(items: Iterable[Item]) -> Iterator[Item]:
+def unhurried(items: Iterable[Item], stretch: int = _STRETCH) -> Iterator[Item]:
     """The items, with short pauses: Python runs one thread at a time, and kube-scheduler waits for the other one."""
     for number, item in enumerate(items, 1):
         yield item
-        if number % _STRETCH == 0:
+        if number % stretch == 0:
             time.sleep(_PAUSE_SECONDS)
 
 

@@ -46,7 +46,8 @@ class EventStream(Response):
 
     async def _tell(self, send: Send) -> None:
         async def chunk(body: bytes, more: bool = True) -> None:
-            await asyncio.wait_for(send({"type": "http.response.body", "body": body, "more_body": more}), SLOW_SECONDS)
+            async with asyncio.timeout(SLOW_SECONDS):
+                await send({"type": "http.response.body", "body": body, "more_body": more})
 
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await chunk(b": kompakt\n\n")

@@ -1,7 +1,7 @@
 """What changes, told to all open pages: read and put into words once, however many pages there are, and never while none is.
 
-kube-scheduler waits for the same loop and the same interpreter. So a round begins when something has changed, at the earliest a
-tenth of a second after the one before, and later where that one took long; what takes longer than reading runs on a thread.
+kube-scheduler waits for the same loop and the same interpreter. So a round begins as soon as something has changed, but not within
+a fifth of a second of the one before, or longer where that one took long; what takes longer than reading runs on a thread.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from kompakt_extender.live.watch import LiveWatch, SeenChanges
 from kompakt_extender.verbs import Inactive
 
 MOST_PAGES: Final = 32
-TICK_SECONDS: Final = 0.1
+LOOK_SECONDS: Final = 0.02  # between two looks whether anything has changed
+ROUND_SECONDS: Final = 0.2
 SHARE: Final = 4  # a round that took so long is followed by a pause of as many times as long
 _LOG = logging.getLogger(__name__)
 
@@ -90,7 +91,15 @@ class LiveFeed:
             self._forget()
 
     async def _pause(self, seconds: float) -> None:
-        await asyncio.sleep(min(max(TICK_SECONDS, seconds), 2.0))
+        """Until the next round may begin, and has something to do."""
+        await asyncio.sleep(min(max(ROUND_SECONDS, seconds), 2.0))
+        while self._watch is not None and self._listeners and not self._watch.changed and self._all_greeted:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._following()
+
+    @property
+    def _all_greeted(self) -> bool:
+        return all(one.greeted for one in self._listeners)
 
     def _forget(self) -> None:
         if self._watch is not None:
@@ -118,6 +127,7 @@ class LiveFeed:
         for one, kind in (*((one, "change") for one in told), *((one, "all") for one in fresh)):
             if (event := events.get((kind, one.visible))) is not None:
                 one.push(event)
+                await asyncio.sleep(0)  # each page writes in a turn of its own, and questions of kube-scheduler come between
 
     def _following(self) -> LiveWatch:
         """The watch of the session that decides now. Raises Inactive."""

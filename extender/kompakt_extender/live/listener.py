@@ -48,7 +48,8 @@ class Listener:
         if not self._waiting and self._end is None:
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
             except TimeoutError:
                 return None
         return self._waiting.popleft() if self._waiting else None

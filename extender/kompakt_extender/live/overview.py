@@ -1,5 +1,6 @@
 """The cluster as the live page shows it: seen values in, models out, and the texts of events. Runs on a thread."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Final
@@ -15,13 +16,15 @@ from kompakt_core.topology.graph import HEALTHY, LinkGraph, SharedGraph
 from kompakt_extender.counts_history import SAMPLES, CountsSample, at_rest
 from kompakt_extender.explain.jobs import state_of
 from kompakt_extender.explain.models import BestLeft, Holder
-from kompakt_extender.explain.nodes import best_left, why_not
+from kompakt_extender.explain.nodes import best_left, holders_of, why_not
 from kompakt_extender.explain.survey import unhurried
 from kompakt_extender.live.models import LiveCounts, LiveGang, LiveHolder, LiveMachine, LiveNode, LiveSample
 from kompakt_extender.live.watch import SeenChanges, SeenGang, SeenNode, gang_key
 
 NODES_NAMED: Final = 64
 PLACED_AT_MOST: Final = 2000  # gangs with places that a page is told of at first; those that wait come all
+STRETCH: Final = 2  # nodes put into words between two pauses
+_SUMMED: Final = ("gpus", "free", "unhealthy")
 Visible = frozenset[str] | None  # namespaces; None: all
 
 
@@ -37,6 +40,7 @@ class Overview:
         self._left: dict[tuple[SharedGraph, int], list[BestLeft]] = {}
         self._uids: dict[str, str] = {}  # of gangs, by key
         self._keys: dict[str, str] = {}
+        self._sums: Counter[str] = Counter()
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -46,21 +50,18 @@ class Overview:
 
     def counts(self) -> LiveCounts:
         """As CountsHistory counts, from what pages were told."""
-        nodes = self.nodes.values()
-        gpus = sum(self.machines[node.machine].gpus for node in nodes if node.machine >= 0)
-        free = sum(int(node.free_mask, 16).bit_count() for node in nodes)
-        unhealthy = sum(int(node.unhealthy_mask, 16).bit_count() for node in nodes)
+        gpus, free, unhealthy = (self._sums[one] for one in _SUMMED)
         waiting = sum(gang.waits for gang in self.gangs.values())
         running = sum(gang.state == State.RELEASED for gang in self.gangs.values())
         held = max(gpus - free - unhealthy, 0)
         return LiveCounts(
-            nodes=len(nodes), gpus=gpus, free=free, held=held, unhealthy=unhealthy, waiting=waiting, running=running
+            nodes=len(self.nodes), gpus=gpus, free=free, held=held, unhealthy=unhealthy, waiting=waiting, running=running
         )
 
     def apply(self, seen: SeenChanges) -> "LiveChanges":
         """What becomes of it; answers what pages have to be told."""
         known = set(self.machines)
-        nodes = [self._set_node(name, node) for name, node in unhurried(seen.nodes.items())]
+        nodes = [self._set_node(name, node) for name, node in unhurried(seen.nodes.items(), STRETCH)]
         gangs = [self._set_gang(uid, gang) for uid, gang in unhurried(seen.gangs.items())]
         samples = [_sample(one) for one in seen.samples]
         self.samples = [*self.samples, *samples][-SAMPLES:]
@@ -81,11 +82,20 @@ class Overview:
         return LiveChanges(list(self.nodes.values()), shown, self.machines, self.samples, more=len(self.gangs) - len(shown))
 
     def _set_node(self, name: str, seen: SeenNode | None) -> LiveNode | str | None:
-        before = self.nodes.get(name)
+        before = self.nodes.pop(name, None)
+        self._sums.subtract(self._amounts(before))
         if seen is None:
-            return name if self.nodes.pop(name, None) is not None else None
+            return name if before is not None else None
         self.nodes[name] = now = self._node(seen)
+        self._sums.update(self._amounts(now))
         return now if now != before else None
+
+    def _amounts(self, node: LiveNode | None) -> dict[str, int]:
+        """What of a node is added up: for each round anew that would hold up kube-scheduler's questions."""
+        if node is None or node.machine < 0:
+            return {}
+        masks = node.free_mask, node.unhealthy_mask
+        return dict(zip(_SUMMED, (self.machines[node.machine].gpus, *(int(one, 16).bit_count() for one in masks)), strict=True))
 
     def _node(self, seen: SeenNode) -> LiveNode:
         state, graph = seen.state, seen.state.graph
@@ -93,11 +103,11 @@ class Overview:
             name=state.name,
             machine=-1 if graph is None else self._machine(graph),
             free_mask=hex(state.free),
-            unhealthy_mask=hex(mask_of(gpu.index for gpu in graph.gpus if gpu.health != HEALTHY) if graph else 0),
+            unhealthy_mask=hex(mask_of([gpu.index for gpu in graph.gpus if gpu.health != HEALTHY]) if graph else 0),
             usable=not (why := why_not(state)),
             why_not=why,
             best_left=[] if graph is None else self._best_left(graph, state.free),
-            holders=[] if graph is None else holders_by_pod(graph, seen.holders, seen.gangs),
+            holders=[] if graph is None else holders_by_pod(graph, holders_of(seen.users), seen.gangs),
             rack=state.labels.get(LEVEL_LABELS[Level.RACK], ""),
             block=state.labels.get(LEVEL_LABELS[Level.BLOCK], ""),
         )
@@ -162,8 +172,8 @@ class LiveChanges:
             (
                 b'{"at":' + _json(at) + b',"decider":' + _json(decider) + b',"counts":' + _json(counts),
                 b',"machines":{' + b",".join(b'"%d":%b' % (key, _json(one)) for key, one in self._machines.items()) + b"}",
-                b',"nodes":[' + b",".join(_json(shown(one, visible)) for one in self._nodes) + b"]",
-                b',"gangs":[' + b",".join(map(_json, gangs)) + b"]",
+                b',"nodes":[' + b",".join(_json(shown(one, visible)) for one in unhurried(self._nodes, 4 * STRETCH)) + b"]",
+                b',"gangs":[' + b",".join(map(_json, unhurried(gangs, 4 * STRETCH))) + b"]",
                 b',"history":[' + b",".join(map(_json, self._samples)) + b"]",
                 b',"goneNodes":' + _json(self._gone_nodes) + b',"goneGangs":' + _json(gone),
                 b',"moreGangs":%d}' % self._more,

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kompakt_core.contract.scheduling_record import Record
-from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.ids import NodeName
 from kompakt_core.placement.model import NodeState
 from kompakt_extender.counts_history import CountsSample
-from kompakt_extender.explain.models import Holder
-from kompakt_extender.explain.nodes import holders_of
+from kompakt_extender.explain.nodes import GpuUsers, users_of
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.views import JobView, PodView
 
@@ -28,7 +27,7 @@ class SeenNode:
     """A node and who has which of its GPUs; `gangs`: the keys of those that pods there belong to, by the pods' uids."""
 
     state: NodeState
-    holders: Mapping[GpuUuid, list[Holder]]
+    users: GpuUsers
     gangs: Mapping[str, str]
 
 
@@ -66,6 +65,12 @@ class LiveWatch:
         self._ledger.unsubscribe(self._nodes)
         self._jobs.unsubscribe(self._gangs)
 
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to read."""
+        samples = self._history.samples if self._history is not None else ()
+        return bool(self._nodes or self._gangs or (samples and samples[-1].at > self._told_until))
+
     async def changes(self) -> SeenChanges:
         """All since the last call."""
         found = SeenChanges()
@@ -86,11 +91,10 @@ class LiveWatch:
             found.nodes[name] = None if state is None else self._node(state)
 
     def _node(self, state: NodeState) -> SeenNode:
-        holders = holders_of(self._ledger, state.name)
-        uids = {one.uid for each in holders.values() for one in each}
-        pods = (pod for uid in uids if (pod := self._ledger.pods.get(PodUid(uid))) is not None)
-        jobs = ((pod.uid, self._jobs.views.get(pod.job_uid)) for pod in pods)
-        return SeenNode(state, holders, {uid: gang_key(job) for uid, job in jobs if job is not None})
+        users = users_of(self._ledger, state.name)
+        pods = (*users.bound, *(claim.pod for _, claims in users.claims for claim in claims))
+        jobs = ((pod.uid, self._jobs.views.get(pod.job_uid)) for pod in pods if pod.job_uid)
+        return SeenNode(state, users, {uid: gang_key(job) for uid, job in jobs if job is not None})
 
     def _take_gangs(self, found: SeenChanges) -> None:
         for uid in [self._gangs.pop() for _ in range(min(GANG_SLICE, len(self._gangs)))]:

@@ -44,7 +44,8 @@ class OpenPages:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds as quick as the loop."""
-    monkeypatch.setattr(feed, "TICK_SECONDS", 0.0)
+    monkeypatch.setattr(feed, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(feed, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(feed, "SHARE", 0)
 
 

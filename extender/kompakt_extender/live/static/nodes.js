@@ -77,6 +77,7 @@ function fill(found) {
   const node = cluster.nodes.get(found.item.dataset.name);
   if (!found.near || !node || found.of === node) return;
   found.of = node;
+  if (!performance.getEntriesByName("first-node").length) performance.mark("first-node");
   const focused = found.item.contains(document.activeElement);
   found.item.replaceChildren(...inside(node, cluster.machines.get(node.machine), offers.get(node.name)));
   found.item.classList.toggle("chosen", offers.has(node.name));
