@@ -239,7 +239,7 @@ def test_a_thousand_nodes_are_drawn_where_one_looks(browser: Browser) -> None:
         assert browser.evaluate("document.querySelectorAll('#nodes > li').length") == 1000
         assert browser.evaluate(DRAWN) < 100
         browser.evaluate(
-            "{ const read = JSON.parse; window.sizes = []; JSON.parse = (t) => { sizes.push(String(t).length); return read(t); } }"
+            "{ const read = JSON.parse; window.sizes = []; JSON.parse = t => { sizes.push(String(t).length); return read(t); } }"
         )
 
         async def bind(leader: Leader) -> None:

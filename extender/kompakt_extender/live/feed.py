@@ -1,7 +1,7 @@
 """What changes, told to all open pages: read and put into words once, however many pages there are, and never while none is.
 
-kube-scheduler waits for the same loop and the same interpreter. So a round begins as soon as something has changed, but not within
-a fifth of a second of the one before, or longer where that one took long; what takes longer than reading runs on a thread.
+kube-scheduler waits for the same loop and the same interpreter. So a round begins as soon as something has changed, but not
+within a fifth of a second of the one before, or longer where that one took long; what takes longer than reading runs on a thread.
 """
 
 import asyncio

@@ -50,6 +50,14 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens and rights are asked about again and again."""
+    monkeypatch.setattr(event_stream, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    monkeypatch.setattr("kompakt_client.reviews.KEPT_SECONDS", 0.0)
+
+
+@pytest.fixture
 async def pages() -> AsyncIterator[OpenPages]:
     made = OpenPages()
     yield made
@@ -181,30 +189,24 @@ async def test_who_may_not_ask_about_nodes_is_refused(pages: OpenPages, headers:
     assert (await pages.client.http.get("/v1alpha1/overview", headers=headers)).status_code == status
 
 
-async def test_a_stream_ends_with_its_token(pages: OpenPages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(event_stream.random, "random", lambda: 0.0)
-    monkeypatch.setattr("kompakt_client.reviews.KEPT_SECONDS", 0.0)
+@pytest.mark.usefixtures("checked_at_once")
+async def test_a_stream_ends_with_its_token(pages: OpenPages) -> None:
     page = pages.open()
     await page.until("all")
     del pages.client.api_server.users["token-of-admin"]
     assert (await page.until("end"))["status"] == 401
 
 
-async def test_a_stream_ends_with_the_right(pages: OpenPages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(event_stream.random, "random", lambda: 0.0)
-    monkeypatch.setattr("kompakt_client.reviews.KEPT_SECONDS", 0.0)
+@pytest.mark.usefixtures("checked_at_once")
+async def test_a_stream_ends_with_the_right(pages: OpenPages) -> None:
     page = pages.open()
     await page.until("all")
     pages.client.api_server.rights["admin"].clear()
     assert (await page.until("end"))["status"] == 403
 
 
-async def test_more_rights_show_more(pages: OpenPages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(event_stream.random, "random", lambda: 0.0)
-    monkeypatch.setattr("kompakt_client.reviews.KEPT_SECONDS", 0.0)
+@pytest.mark.usefixtures("checked_at_once")
+async def test_more_rights_show_more(pages: OpenPages) -> None:
     await bound(pages.leader, "secret", 2, "n0")
     pages.client.api_server.rights["tenant"] = {NODES}
     page = pages.open(headers=TENANT)
