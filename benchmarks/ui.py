@@ -4,17 +4,18 @@
 
 Printed: bytes of the page's files; milliseconds to its first paint and to the first node drawn, by the browser's own clock, of
 several loads; milliseconds from a change in the cluster to the frame that shows it, with the verb's own time in it; and filter
-and prioritize with no page and with ten pages open, in turn within one run, by round. The server is a process of its own; 50 pods
-a second come, each with a filter and a prioritize. Before each answer one node loses or gains two GPUs, so every round of the
-stream has something to tell. The browser reads through the server of `kompakt ui`, on the same machine. The ten pages are readers
-in one more process, which throw away what they read: what pages draw costs their own machines. The processor time of the thread
-that answers is printed beside the clock's, which says little where others use the machine too.
+and prioritize with no page and with ten pages open, in turn within one run, by round. The server is a process of its own; 50
+pods a second come, each with a filter and a prioritize. Before each answer one node loses or gains two GPUs, so every round of
+the stream has something to tell. The browser reads through the server of `kompakt ui`, on the same machine. The ten pages are
+readers in one more process, of the lowest priority, which throw away what they read: what pages draw costs their own machines.
+The processor time of the thread that answers is printed beside the clock's, which says little where others use the machine too.
 """
 
 import argparse
 import asyncio
 import http.client
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -96,7 +97,8 @@ def read_events(port: int) -> None:
 
 
 def read_all(port: int, pages: int) -> None:
-    """Pages that read, one thread each; says so when all have begun."""
+    """Pages that read, one thread each; says so when all have begun. They stand for other machines, so they take what is left."""
+    os.nice(19)
     threads = [threading.Thread(target=read_events, args=(port,), daemon=True) for _ in range(pages)]
     for one in threads:
         one.start()

@@ -49,7 +49,8 @@ export function until(gang, now, free) {
   if (gang.until) {
     const left = new Date(gang.until) - now;
     const then = gang.state === "Reserved" ? "then its reservation ends" : `then it takes any room, not only ${place(gang.waitsFor)}`;
-    return `${clock(gang.until)} (${left > 0 ? `in ${lasting(left / 1000)}` : "now"}); ${then}`;
+    const zone = new Date().getTimezoneOffset() ? " local time" : ""; // the planner's sentence has UTC
+    return `${clock(gang.until)}${zone} (${left > 0 ? `in ${lasting(left / 1000)}` : "now"}); ${then}`;
   }
   if (gang.state === "WaitingForQuota") return "its queue admits it; no time limit";
   if (gang.reason === "NeverFits") return "somebody changes it or adds nodes: even the empty cluster could not take it";
