@@ -89,6 +89,7 @@ class CountsHistory:
         states: Mapping[NodeName, NodeState] = self._ledger.cluster_view().states
         waiting, running = gangs_of(self._jobs)
         at = int(self._now().timestamp())
+        # Among the threads that write, one of which it takes for a millisecond.
         counts = await asyncio.to_thread(counted, states.values(), waiting, running)
         self.samples.append(CountsSample(at, counts))
 

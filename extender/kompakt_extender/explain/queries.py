@@ -52,40 +52,38 @@ class Queries:
         """`resource`: by which name pods ask for GPUs. `history`: None: nobody keeps one. `status_of` reads a job's status."""
         self._weights, self._resource = weights or WeighedHere(), resource
         self.ledger, self.jobs, self.history = ledger, jobs, history
-        self._ledger = ledger
-        self._jobs = jobs
         self._status_of = status_of
         self._decisions = decisions
         self._now = now
 
     def nodes(self, after: str, limit: int, *, holders: bool = False) -> Callable[[], NodePage]:
         """A page of nodes by name; with `holders` a shorter one with the pods that have their GPUs."""
-        states = self._ledger.snapshot().nodes
+        states = self.ledger.snapshot().nodes
         if not holders:
             return lambda: nodes.page(states, after, limit)
         most = min(limit, MAX_NODES_HELD)
-        held = {name: nodes.held_by(self._ledger, name) for name in nodes.names_after(states, after)[:most]}
+        held = {name: nodes.held_by(self.ledger, name) for name in nodes.names_after(states, after)[:most]}
         return lambda: nodes.page(states, after, most, held)
 
     def node(self, name: str) -> Callable[[], NodeAnswer]:
         """One node; raises Unknown."""
-        state = self._ledger.state(NodeName(name))
+        state = self.ledger.state(NodeName(name))
         if state is None:
             raise UnknownObject(f"no node {name!r} is known; GET /v1alpha1/nodes lists them")
-        answer = nodes.detail(self._ledger, state)
+        answer = nodes.detail(self.ledger, state)
         return lambda: answer
 
     def what_if(self, body: WhatIf) -> Callable[[], WhatIfAnswer]:
         """Which nodes could take a request; raises InvalidInput."""
         worker, gpu_request = what_if.read(body, self._resource)
-        snapshot = self._ledger.snapshot()
+        snapshot = self.ledger.snapshot()
         return lambda: what_if.answer(snapshot, worker, gpu_request, body.limit)
 
     def pod(self, namespace: str, name: str) -> Callable[[], PodAnswer]:
         """One pod; raises Unknown. Of several generations of that name the one that is not finished; where there is none, one
         that the operator will create.
         """
-        found = [pod for pod in self._ledger.pods.values() if (pod.namespace, pod.name) == (namespace, name)]
+        found = [pod for pod in self.ledger.pods.values() if (pod.namespace, pod.name) == (namespace, name)]
         found = found or [pod for pod in self._expected(namespace, name) if pod.name == name]
         if not found:
             raise UnknownObject(f"no pod {namespace}/{name} is known")
@@ -94,13 +92,13 @@ class Queries:
 
     def _expected(self, namespace: str, name: str) -> Iterator[PodView]:
         """Of the few jobs that can have a pod of this name: looking through those of all that wait would hold up the verbs."""
-        for job in self._jobs.views.values():
+        for job in self.jobs.views.values():
             if job.namespace == namespace and job.expected and name.startswith(f"{job.name}-"):
-                yield from (pod for pod in self._jobs.members(job) if not pod.exists)
+                yield from (pod for pod in self.jobs.members(job) if not pod.exists)
 
     def job(self, namespace: str, name: str) -> Callable[[], JobAnswer]:
         """One TrainingJob; raises Unknown."""
-        named = (one for one in self._jobs.views.values() if (one.namespace, one.name) == (namespace, name))
+        named = (one for one in self.jobs.views.values() if (one.namespace, one.name) == (namespace, name))
         job = next((one for one in named if one.kind is JobKind.TRAINING_JOB), None)
         if job is None:
             raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
@@ -108,7 +106,7 @@ class Queries:
 
     def life(self, namespace: str, name: str) -> Callable[[], JobLife]:
         """What the operator tells of one TrainingJob; raises Unknown."""
-        known = any((one.namespace, one.name) == (namespace, name) for one in self._jobs.views.values())
+        known = any((one.namespace, one.name) == (namespace, name) for one in self.jobs.views.values())
         if not known or self._status_of is None:
             raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
         read = self._status_of
@@ -116,42 +114,42 @@ class Queries:
 
     def gang(self, namespace: str, name: str) -> Callable[[], JobAnswer]:
         """One gang of pods that others made; raises Unknown."""
-        found = self._jobs.views.get(gang_uid(namespace, name))
+        found = self.jobs.views.get(gang_uid(namespace, name))
         if found is None:
             raise UnknownObject(f"no pods of a gang {namespace}/{name} are known; kubectl get gangs lists those that are")
         return self._explained(found)
 
     def _explained(self, job: JobView) -> Callable[[], JobAnswer]:
         gang, trouble = self._gang(job)
-        mine = tuple(pod for pod in self._jobs.members(job) if pod.exists)
-        case = jobs.JobExplanation(job, self._jobs.record(job), mine, gang, trouble, self._ledger.snapshot())
+        mine = tuple(pod for pod in self.jobs.members(job) if pod.exists)
+        case = jobs.JobExplanation(job, self.jobs.record(job), mine, gang, trouble, self.ledger.snapshot())
         return lambda: jobs.explain(case)
 
     def _case(self, pod: PodView) -> pods.PodExplanation:
-        job = self._jobs.views.get(pod.job_uid)
+        job = self.jobs.views.get(pod.job_uid)
         return pods.PodExplanation(
             pod=pod,
             job=job,
-            record=self._jobs.record(job) if job else None,
+            record=self.jobs.record(job) if job else None,
             gang=self._gang(job)[0] if job else None,
             decision=self._decisions.of(pod.uid),
-            snapshot=self._ledger.snapshot(),
-            planned=any(self._ledger.claims_of(pod.uid, source) for source in ClaimSource),
+            snapshot=self.ledger.snapshot(),
+            planned=any(self.ledger.claims_of(pod.uid, source) for source in ClaimSource),
             weights=self._weights,
-            beyond=self._jobs.limits.beyond_pod(pod),
+            beyond=self.jobs.limits.beyond_pod(pod),
             reported=self._reported(pod),
         )
 
     def _reported(self, pod: PodView) -> tuple[GpuUuid, ...]:
-        topology = self._ledger.topologies.get(pod.node) if pod.node else None
+        topology = self.ledger.topologies.get(pod.node) if pod.node else None
         return tuple(uuid for uuid, uid in topology.held if uid == pod.uid) if topology else ()
 
     def _gang(self, job: JobView) -> tuple[Gang | None, str]:
         """The gang as the planner would plan it, or what is wrong with it."""
-        mine = self._jobs.members(job)
+        mine = self.jobs.members(job)
         if not mine:
             return None, ""
         try:
-            return gang_of(job, mine, self._jobs.record(job), self._now()), ""
+            return gang_of(job, mine, self.jobs.record(job), self._now()), ""
         except InvalidInput as error:
             return None, str(error)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from kompakt_client.reviews import AccessRefused
 from kompakt_extender.explain.bounded_executor import Busy
 from kompakt_extender.live.feed import event_of
-from kompakt_extender.live.listener import Listener
+from kompakt_extender.live.listener import PageListener
 from kompakt_extender.live.overview import Visible
 
 ALIVE_SECONDS: Final = 15.0
@@ -29,7 +29,9 @@ _HEADERS: Final = [
 class EventStream(Response):
     """Tells one listener until the page goes, the listener ends, or `check` refuses. `left` hears when it is over."""
 
-    def __init__(self, listener: Listener, check: Callable[[], Awaitable[Visible]], left: Callable[[Listener], None]) -> None:
+    def __init__(
+        self, listener: PageListener, check: Callable[[], Awaitable[Visible]], left: Callable[[PageListener], None]
+    ) -> None:
         super().__init__(media_type="text/event-stream")
         self._listener, self._check, self._left = listener, check, left
 

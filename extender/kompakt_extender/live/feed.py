@@ -6,6 +6,7 @@ within a fifth of a second of the one before, or longer where that one took long
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -13,7 +14,7 @@ from typing import Final, Protocol
 from kompakt_extender.clock import utc_now
 from kompakt_extender.explain.bounded_executor import BoundedExecutor, Busy
 from kompakt_extender.explain.queries import Queries
-from kompakt_extender.live.listener import Listener
+from kompakt_extender.live.listener import PageListener
 from kompakt_extender.live.overview import Overview, Visible
 from kompakt_extender.live.watch import LiveWatch, SeenChanges
 from kompakt_extender.verbs import Inactive
@@ -21,7 +22,7 @@ from kompakt_extender.verbs import Inactive
 MOST_PAGES: Final = 32
 LOOK_SECONDS: Final = 0.02  # between two looks whether anything has changed
 ROUND_SECONDS: Final = 0.2
-SHARE: Final = 4  # a round that took so long is followed by a pause of as many times as long
+SHARE: Final = 4  # a round is followed by a pause of as many times the processor time that it took
 _LOG = logging.getLogger(__name__)
 
 
@@ -38,8 +39,9 @@ class LiveFeed:
 
     def __init__(self, source: LiveSource, now: Callable[[], datetime] = utc_now) -> None:
         self._source, self._now = source, now
-        self._listeners: list[Listener] = []
+        self._listeners: list[PageListener] = []
         self._threads = BoundedExecutor()
+        self._spent = 0.0  # seconds of the processor for the words of the last round
         self._overview = Overview()
         self._watch: LiveWatch | None = None
         self._running: asyncio.Task[None] | None = None
@@ -57,18 +59,18 @@ class LiveFeed:
         of_pods = {pod.namespace for pod in queries.ledger.pods.values() if pod.gpus}
         return frozenset({*(job.namespace for job in queries.jobs.views.values()), *of_pods})
 
-    def join(self, visible: Visible) -> Listener:
+    def join(self, visible: Visible) -> PageListener:
         """A page is opened. Raises Inactive on a standby, Busy where too many are."""
         self._source.queries()
         if len(self._listeners) >= MOST_PAGES:
             raise Busy(f"{MOST_PAGES} pages are open; close one, or try again later")
-        listener = Listener(visible)
+        listener = PageListener(visible)
         self._listeners.append(listener)
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: PageListener) -> None:
         """A page is closed."""
         self._listeners = [one for one in self._listeners if one is not listener]
 
@@ -79,9 +81,8 @@ class LiveFeed:
     async def _run(self) -> None:
         try:
             while self._listeners:
-                began = asyncio.get_running_loop().time()
                 await self._round()
-                await self._pause(SHARE * (asyncio.get_running_loop().time() - began))
+                await self._pause(SHARE * self._spent)
         except Inactive as error:
             self._end_all(503, str(error))
         except Exception:
@@ -140,6 +141,7 @@ class LiveFeed:
 
     def _events(self, seen: SeenChanges, told: set[Visible], fresh: set[Visible]) -> dict[tuple[str, Visible], bytes]:
         """The texts of this round, by kind and by who may see what."""
+        began = time.thread_time()
         changes = self._overview.apply(seen)
         counts, at = self._overview.counts(), _text(self._now())
         events = dict[tuple[str, Visible], bytes]()
@@ -148,6 +150,7 @@ class LiveFeed:
         if fresh:
             everything = self._overview.everything()
             events |= {("all", one): event_of("all", everything.text(one, counts, at)) for one in fresh}
+        self._spent = time.thread_time() - began
         return events
 
 

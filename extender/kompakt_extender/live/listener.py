@@ -9,7 +9,7 @@ from kompakt_extender.live.overview import Visible
 MOST_WAITING: Final = 32  # events that a page may be behind
 
 
-class Listener:
+class PageListener:
     """A queue of events for one page. `greeted`: it was told everything there was; `visible`: the namespaces it may see."""
 
     def __init__(self, visible: Visible) -> None:

@@ -11,7 +11,7 @@ from kompakt_extender.explain.access import AccessGuard
 from kompakt_extender.explain.routes import PREFIX
 from kompakt_extender.live.event_stream import EventStream
 from kompakt_extender.live.feed import LiveFeed
-from kompakt_extender.live.listener import Listener
+from kompakt_extender.live.listener import PageListener
 from kompakt_extender.live.models import LiveOverview
 from kompakt_extender.live.overview import Visible
 
@@ -87,5 +87,5 @@ def add_live_routes(app: FastAPI, feed: LiveFeed, guard: AccessGuard) -> None:
 
         A stream ends within 35 seconds of its token's end or the loss of the right; whoever may still see the cluster asks anew.
         """
-        listener: Listener = feed.join(await visible(request))
+        listener: PageListener = feed.join(await visible(request))
         return EventStream(listener, lambda: visible(request), feed.leave)

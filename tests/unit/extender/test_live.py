@@ -1,6 +1,7 @@
 """The stream that the live page reads: what it tells, to whom, how often, and how it ends."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -285,6 +286,18 @@ async def test_the_page_may_load_nothing_but_itself(pages: OpenPages) -> None:
         assert answer.headers["content-security-policy"] == POLICY
     assert (await pages.client.http.get("/ui/../routes.py")).status_code == 404
     assert (await pages.client.http.get("/ui")).headers["location"] == "ui/"
+
+
+@pytest.mark.parametrize(
+    "word", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", 'setTimeout("', "style="]
+)
+def test_no_text_becomes_markup_or_script(word: str) -> None:
+    assert [name for name, data in page_files().items() if word in data.decode()] == []
+
+
+def test_the_page_names_no_other_host() -> None:
+    found = {address for data in page_files().values() for address in re.findall(r"https?://[^\s\"'`<>]+", data.decode())}
+    assert found == {"http://www.w3.org/2000/svg"}  # a name, not an address
 
 
 async def test_the_page_is_small(pages: OpenPages) -> None:
