@@ -8,9 +8,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Protocol
 
+from kompakt_core.contract import timestamps
 from kompakt_extender.clock import utc_now
 from kompakt_extender.explain.bounded_executor import BoundedExecutor, Busy
 from kompakt_extender.explain.queries import Queries
@@ -143,7 +144,7 @@ class LiveFeed:
         """The texts of this round, by kind and by who may see what."""
         began = time.thread_time()
         changes = self._overview.apply(seen)
-        counts, at = self._overview.counts(), _text(self._now())
+        counts, at = self._overview.counts(), timestamps.encode(self._now())
         events = dict[tuple[str, Visible], bytes]()
         if changes:
             events |= {("change", one): event_of("change", changes.text(one, counts, at)) for one in told}
@@ -157,7 +158,3 @@ class LiveFeed:
 def event_of(kind: str, data: bytes) -> bytes:
     """One server-sent event; JSON has no line breaks of its own."""
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
