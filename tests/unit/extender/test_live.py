@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from kompakt_client.reviews import explaining
 from kompakt_core.contract import JOB_PLURAL, TOKEN_HEADER, TOPOLOGY_PLURAL
+from kompakt_core.ids import NodeName
 from kompakt_extender.explain.bounded_executor import BoundedExecutor
 from kompakt_extender.health import health_app
 from kompakt_extender.live import event_stream, feed, listener
@@ -104,7 +105,7 @@ async def test_a_change_names_only_what_changed(pages: OpenPages) -> None:
 async def test_what_is_not_seen_on_the_page_is_not_told(pages: OpenPages) -> None:
     page = pages.open()
     await page.until("all")
-    pages.leader.report("n0")  # the node is touched, and shows the same
+    pages.leader.ledger._touch(NodeName("n0"))  # it shows the same
     pages.leader.world.add_node("n9")
     pages.leader.see()
     assert [one["name"] for one in (await page.until("change"))["nodes"]] == ["n9"]
