@@ -23,7 +23,7 @@ from kompakt_extender.live.watch import SeenChanges, SeenGang, SeenNode, gang_ke
 
 NODES_NAMED: Final = 64
 PLACED_AT_MOST: Final = 2000  # gangs with places that a page is told of at first; those that wait come all
-STRETCH: Final = 2  # nodes put into words between two pauses
+STRETCH: Final = 1  # nodes put into words between two pauses
 _SUMMED: Final = ("gpus", "free", "unhealthy")
 Visible = frozenset[str] | None  # namespaces; None: all
 

@@ -13,8 +13,8 @@ from kompakt_extender.explain.nodes import GpuUsers, users_of
 from kompakt_extender.explain.queries import Queries
 from kompakt_extender.views import JobView, PodView
 
-SLICE: Final = 25  # nodes between two chances for kube-scheduler's questions
-GANG_SLICE: Final = 250
+SLICE: Final = 5  # nodes between two chances for kube-scheduler's questions
+GANG_SLICE: Final = 50
 
 
 def gang_key(job: JobView) -> str:
