@@ -56,6 +56,7 @@ class BoundsFile:
         try:
             self._write(json.dumps(self._remembered.state(), separators=(",", ":")))
         except Exception:  # a full or vanished folder is no reason to disturb training
+            self._remembered.changed = True  # the next step tries again, once the time for it has come
             self._count("Unwritable")
 
     def _count(self, reason: str) -> None:

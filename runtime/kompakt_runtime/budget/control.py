@@ -79,6 +79,8 @@ class BudgetControl:
         self._size = 0  # of the step that was recorded last, as `saved` has it
         self._origin = 0  # the most before the first forward pass
         self._before: int | None = None  # the most before this step's first forward pass
+        self._highest = 0  # the most that was read so far
+        self._fell = False  # the program had the device's peak begin anew: it tells of a part of a step only
         self._unseen = UnseenBytes()
         self._seen: Any = None  # bytes of a step by the plan at each moment, without those
         self._state = 0
@@ -105,9 +107,15 @@ class BudgetControl:
             self._budget, self._origin = asked.of_all(memory.there()), memory.peak()
             self._device, self._memory, self._clock = device, memory, Clock(device.type == "cuda")
         if self._before is None:
-            self._before = self._memory.peak()
+            self._before = self._peak(self._memory)
         if self.step is None:
             self._go_on_with(self.earlier.in_force(self._budget, device))
+
+    def _peak(self, memory: Memory) -> int:
+        found = memory.peak()
+        self._fell |= found < self._highest
+        self._highest = max(found, self._highest)
+        return found
 
     def _go_on_with(self, plan: KeptPlan | None) -> None:
         """Of an earlier attempt; None: there is none, or none any more."""
@@ -136,6 +144,14 @@ class BudgetControl:
         """An optimizer step begins."""
         if self._recording is not None:
             self._recording.look()
+        if self._left and self._memory is not None and not self._fell:
+            self._look(self._memory)
+
+    def _look(self, memory: Memory) -> None:
+        try:
+            self._peak(memory)
+        except Exception:  # as in `entered`, the next time
+            self._fell = True
 
     def stepped(self, optimizer: Any, observing: bool) -> None:
         """An optimizer step is over. observing: the next one measures bounds. What fails costs the plan, and nothing else."""
@@ -163,7 +179,7 @@ class BudgetControl:
     def _step_over(self, optimizer: Any, memory: Memory, observing: bool) -> None:
         self._steps += 1
         self._due = self._due or observing or self._measured
-        peak, before = memory.peak(), self._before
+        peak, before = self._peak(memory), self._before
         if self._recording is not None and self._recording.anything:
             self._end_recording(peak)
         elif self._left and self._figures is not None:
@@ -196,11 +212,15 @@ class BudgetControl:
         if set_now and peak > said:
             self._unseen.exceeded(peak - said)
             self._due |= self._saved() > self._size  # of a larger batch
-        elif said - peak > least and figures.plan.packed and not self._measured and self._saved() >= self._size:
+        elif said - peak > least and figures.plan.packed and self._tells():
             self._unseen.proved(self._seen, peak + least)
         else:
             return None
         return self._plan()
+
+    def _tells(self) -> bool:
+        """Does the peak bound all of a step by the plan that is like the recorded one?"""
+        return not self._measured and not self._fell and self._saved() >= self._size
 
     def _by_earlier(self, exceeded: bool) -> None:
         """A step by the plan of an earlier attempt is over."""

@@ -17,7 +17,9 @@ Inputs = tuple[tuple[str, tuple[int, ...]], ...]
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """model: a digest of its parameters' names, shapes and types; inputs: type and shape of each tensor it was given."""
+    """model: a digest of its parameters' names, shapes, types and `requires_grad`, and of the type of autocast; inputs: type and
+    shape of each tensor it was given.
+    """
 
     model: str
     inputs: Inputs
@@ -58,8 +60,11 @@ class KeptPlan:
     moments: str
 
     def covers(self, one: ForwardPass, count: int) -> bool:
-        """Is that, as the count-th pass of a step, no more than it was made for?"""
-        return count <= self.count and any(known.covers(one) for known in self.passes)
+        """Is that, as the count-th pass of a step, no more than it was made for? Of passes of one model the smallest counts:
+        two large ones take more than a large one and a small one.
+        """
+        alike = [known for known in self.passes if known.model in (one.model, "")]  # "": not all could be told apart
+        return count <= self.count and bool(alike) and all(known.covers(one) for known in alike)
 
     def state(self) -> dict[str, Any]:
         """Lists, dictionaries, words and numbers."""

@@ -10,6 +10,7 @@ import torch
 from kompakt_runtime.budget.kept import MOST_PASSES, ForwardPass
 
 DEEPEST: Final = 4  # lists in lists
+PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 UNREADABLE: Final = ForwardPass("", ())  # what no plan was made for
 
 
@@ -40,16 +41,26 @@ class SeenPasses:
         if model not in self._models:
             rows = [(name, tuple(w.shape), str(w.dtype), w.requires_grad) for name, w in model.named_parameters()]
             self._models[model] = digest(rows)
-        return self._models[model]
+        return digest((self._models[model], _autocast()))
 
     def stepped(self) -> None:
-        """An optimizer step is over."""
+        """An optimizer step is over. Which weights are trained may change between two."""
         self.seen, self.count, self.last = set(), 0, UNREADABLE
+        self._models.clear()
+
+
+def _autocast() -> tuple[str, ...]:
+    """Types that it computes in, on each kind of device where it is on."""
+    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    return tuple(f"{kind} {torch.get_autocast_dtype(kind)}" for kind in kinds)
 
 
 def _tensors(value: Any, deep: int) -> Iterator[torch.Tensor]:
+    """Raises TypeError where anything else may hold tensors."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple | dict) and deep:
         for one in value.values() if isinstance(value, dict) else value:
             yield from _tensors(one, deep - 1)
+    elif not isinstance(value, PLAIN):
+        raise TypeError(f"{type(value).__name__} may hold tensors")

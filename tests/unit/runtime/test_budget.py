@@ -129,6 +129,34 @@ def test_a_larger_batch_than_the_recorded_one_makes_the_plan_tighter(running, en
     assert peaks[7] <= budget
 
 
+UNSEEN = 300_000
+
+
+class Forgetful(Counted):
+    """Each step takes `UNSEEN` bytes that no reading sees. After some steps the program has the peak begin anew, each time when
+    activations are gone.
+    """
+
+    def __init__(self, figures, device) -> None:
+        super().__init__(figures, device)
+        self._reads = 0
+
+    def peak(self) -> int:
+        self._reads += 1
+        return super().peak() + UNSEEN if self._reads < 16 else self.now()
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+def test_a_peak_that_begins_anew_proves_nothing(running, ends, monkeypatch, share):
+    monkeypatch.setattr(control, "Clock", EvenClock)
+    least, most = ends
+    budget = int(least + share * (most - least)) + UNSEEN
+    session = running(memory=Forgetful, memory_budget=Amount.of(str(budget)))
+    peaks = trained(session, network(), 32)
+    assert session.figures.raw["WithinBudget"] > 0
+    assert max(peaks[4:]) + UNSEEN <= budget
+
+
 def test_compiled_code_packs_no_more_than_the_budget_takes(running, monkeypatch):
     """What a plan packs decides what its steps prove to be free, so it is the same in each run by an even clock."""
     monkeypatch.setattr(control, "Clock", EvenClock)

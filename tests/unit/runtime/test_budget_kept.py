@@ -205,6 +205,45 @@ def test_a_pass_covers_what_is_no_larger_in_any_dimension(other, covered):
     assert not UNREADABLE.covers(UNREADABLE)
 
 
+@pytest.mark.parametrize(
+    ("passes", "covered"),
+    [
+        ([ONE], True),
+        ([ONE, ForwardPass("other", (("torch.float32", (1, 1)),))], True),
+        ([ONE, ForwardPass("model", (("torch.float32", (2, 4)),))], False),
+        ([ONE, UNREADABLE], False),
+        ([], False),
+    ],
+)
+def test_of_passes_of_one_model_the_smallest_counts(passes, covered):
+    """Two large ones take more than a large one and a small one."""
+    plan = replace(KeptPlan.of(GOOD, "4.5M"), passes=frozenset(passes), count=2)
+    assert [plan.covers(ONE, count) for count in (1, 2, 3)] == [covered, covered, False]
+
+
+class Batch:
+    """Of a program's own."""
+
+
+@pytest.mark.parametrize("hidden", [Batch(), [[[[[torch.zeros(9)]]]]], {"a": Batch()}])
+def test_where_tensors_may_be_hidden_no_plan_is_trusted(hidden):
+    seen = SeenPasses()
+    seen.begins(network(), (torch.zeros(2), hidden), {})
+    assert seen.last == UNREADABLE
+
+
+def test_what_is_trained_and_by_which_types_is_part_of_a_pass():
+    model, seen, found = network(), SeenPasses(), set()
+    for frozen in (False, True):
+        model[0].weight.requires_grad_(not frozen)
+        for kind in (None, torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", kind or torch.bfloat16, enabled=kind is not None):
+                seen.begins(model, (torch.zeros(2),), {})
+            found.add(seen.last)
+        seen.stepped()
+    assert len(found) == 6
+
+
 def test_tensors_are_found_in_lists_and_by_name_and_what_cannot_be_read_is_no_pass():
     model, seen = network(), SeenPasses()
     t = torch.zeros(2, 3)
