@@ -5,6 +5,7 @@ whoever may have one, and that account's rights decide what is answered.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ _PAUSE_SECONDS: Final = 0.2
 _TIMEOUT_SECONDS: Final = 30
 TOKEN_SECONDS: Final = 600  # the least that the API server grants
 TOKEN_RESERVE: Final = 120
+_REREAD_SECONDS: Final = 60.0
 
 Kubeconfig = Annotated[str | None, typer.Option(help="default: KUBECONFIG, else ~/.kube/config")]
 Context = Annotated[str | None, typer.Option(help="of the kubeconfig (default: its current one)")]
@@ -114,8 +116,15 @@ class Cluster:
     def passed(self, method: str, path: str, body: bytes | None, silence: float) -> "LineStream | HttpAnswer":
         """The Service's own answer to a request of a browser: whole, or as it comes where it is an answer of 200.
 
-        Raises InvalidInput where there is none. A token that is not taken any more is not sent again.
+        Raises InvalidInput where there is none. A token that is not taken any more is not sent again: a new one is.
         """
+        answer = self._passed(method, path, body, silence)
+        if getattr(answer, "status", 200) == 401 and path.startswith("/v1alpha1/"):
+            self._token = ""
+            answer = self._passed(method, path, body, silence)
+        return answer
+
+    def _passed(self, method: str, path: str, body: bytes | None, silence: float) -> "LineStream | HttpAnswer":
         from kompakt_client.errors import ApiError
         from kompakt_client.requests import ApiRequest
 
@@ -129,17 +138,21 @@ class Cluster:
             if last or getattr(answer, "status", 200) != 503:
                 break
             sleep(_PAUSE_SECONDS)
-        if getattr(answer, "status", 200) == 401:
-            self._token = ""
         return answer
 
     def _fresh_token(self) -> str:
         """A token that is good for two minutes more."""
         with self._asking_token:
             if not self._token or monotonic() >= self._token_until:
-                self._token = _read_token(self._token_file) if self._token_file else self._granted()
-                self._token_until = monotonic() + (0 if self._token_file else TOKEN_SECONDS - TOKEN_RESERVE)
+                self._token, lasts = self._new_token()
+                self._token_until = monotonic() + lasts
             return self._token
+
+    def _new_token(self) -> tuple[str, float]:
+        """And for how many seconds it is taken as good. A file may get a new one; what is read from a pipe comes once."""
+        if not self._token_file:
+            return self._granted(), TOKEN_SECONDS - TOKEN_RESERVE
+        return _read_token(self._token_file), _REREAD_SECONDS if Path(self._token_file).is_file() else math.inf
 
     def _granted(self) -> str:
         """A token of the account in whose name to ask. Raises InvalidInput."""

@@ -9,10 +9,11 @@ import hmac
 import json
 import re
 import secrets
+import sys
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from kompakt_core.errors import KompaktError
@@ -44,7 +45,7 @@ class LiveServer(ThreadingHTTPServer):
 
     def __init__(self, passing: Passing, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), LivePageHandler)
-        self.passing, self.secret = passing, secrets.token_urlsafe(32)
+        self.passing, self.secret, self._once = passing, secrets.token_urlsafe(32), ""
         self.cookie = f"kompakt-{self.server_port}"
 
     @property
@@ -57,8 +58,25 @@ class LiveServer(ThreadingHTTPServer):
         """What a browser that means this server calls it."""
         return f"127.0.0.1:{self.server_port}", f"localhost:{self.server_port}"
 
+    def address_once(self) -> str:
+        """For a browser's command line, which all users of this machine can read: its key lets in once."""
+        self._once = secrets.token_urlsafe(32)
+        return f"http://127.0.0.1:{self.server_port}/?key={self._once}"
+
     def is_secret(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), self.secret.encode())
+
+    def lets_in(self, key: str) -> bool:
+        """Is this the key of an address that was given out?"""
+        if self._once and hmac.compare_digest(key.encode(), self._once.encode()):
+            self._once = ""
+            return True
+        return self.is_secret(key)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away in the middle of an answer is none."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class LivePageHandler(BaseHTTPRequestHandler):
@@ -73,7 +91,7 @@ class LivePageHandler(BaseHTTPRequestHandler):
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         if not self._named_right():
             self._refuse(403, f"this server is {self.server.hosts[0]}")
-        elif path == "/" and self.server.is_secret("".join(query.get("key", []))):
+        elif path == "/" and self.server.lets_in("".join(query.get("key", []))):
             self._enter()
         elif not self._known():
             self._refuse(403, "open the address that kompakt ui has printed, with its key")
@@ -131,8 +149,8 @@ class LivePageHandler(BaseHTTPRequestHandler):
     def _stream(self, answer: "LineStream") -> None:
         """Each part as soon as it is there, until either side ends."""
         self.close_connection = True
-        self._begin(200, answer.content_type or "application/octet-stream", {"Connection": "close"})
         try:
+            self._begin(200, answer.content_type or "application/octet-stream", {"Connection": "close"})
             for part in answer.chunks():
                 self.wfile.write(part)
         except (KompaktError, OSError):  # the page sees the end of its answer, and asks again

@@ -46,7 +46,7 @@ def ui(
         raise InvalidInput(f"--port: cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another") from None
     typer.echo(f"{server.address}   (Ctrl-C ends it)")
     if open_browser:
-        webbrowser.open(server.address)
+        webbrowser.open(server.address_once())
     with server:
         try:
             server.serve_forever()

@@ -2,6 +2,9 @@
 
 import http.client
 import json
+import os
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,7 +92,10 @@ def test_a_name_that_somebody_made_lead_here_is_refused(server: LiveServer) -> N
     assert asked(server, f"/?key={server.secret}", Host="evil.example")[0] == 403
 
 
-@pytest.mark.parametrize("more", [{"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Origin": "null"}])
+@pytest.mark.parametrize(
+    "more",
+    [{"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Sec_Fetch_Site": "same-site"}, {"Origin": "null"}],
+)
 def test_a_page_of_another_site_gets_nothing(server: LiveServer, more: dict[str, str]) -> None:
     assert asked(server, "/v1alpha1/overview", **cookie(server), **more)[0] == 403
     assert asked(server, "/v1alpha1/what-if", "POST", b'{"gpus": 1}', **cookie(server), **more)[0] == 403
@@ -152,6 +158,56 @@ def test_a_token_is_renewed_before_it_ends(
     now += 2.0
     cluster.get("nodes")
     assert len(granted) == before + 1
+
+
+def test_a_token_that_is_not_taken_any_more_is_replaced_before_the_page_hears_of_it(
+    standin: tuple[Standin, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = iter(["forged", TOKEN])
+    monkeypatch.setattr(access, "_read_token", lambda path: next(tokens))
+    cluster = Cluster(
+        str(kubeconfig(tmp_path, standin[1])), None, "kompakt-system", "kompakt-explain", token_file=str(tmp_path / "token")
+    )
+    answer: Any = cluster.passed("GET", "/v1alpha1/nodes/none", None, 10.0)
+    assert answer.status == 404
+    assert next(tokens, None) is None
+
+
+def test_a_token_from_a_pipe_is_read_once_and_one_in_a_file_again(
+    standin: tuple[Standin, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(access, "monotonic", lambda: now)
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    threading.Thread(target=pipe.write_text, args=(TOKEN,)).start()
+    file.write_text(TOKEN)
+    path = str(kubeconfig(tmp_path, standin[1]))
+    once, again = (Cluster(path, None, "kompakt-system", "kompakt-explain", token_file=str(one)) for one in (pipe, file))
+    for _ in range(2):
+        assert once.get("nodes") == again.get("nodes")
+        now += 10_000.0
+    file.write_text("")
+    with pytest.raises(InvalidInput, match="holds no token"):
+        again.get("nodes")
+
+
+def test_the_address_for_a_browsers_command_line_lets_in_once(server: LiveServer) -> None:
+    path = server.address_once().partition(str(server.server_port))[2]
+    assert server.secret not in path
+    assert [asked(server, path)[0] for _ in range(2)] == [200, 403]
+    assert asked(server, "/?key=")[0] == 403
+    assert asked(server, server.address.partition(str(server.server_port))[2])[0] == 200
+
+
+def test_a_browser_that_goes_away_leaves_no_traceback(server: LiveServer, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port)) as browser:
+        browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it resets the connection
+        browser.sendall(b"GET /ui/ HTTP/1.1\r\n")
+    assert asked(server, "/ui/", **cookie(server))[0] == 200
+    server.shutdown()
+    server.server_close()  # waits for its threads
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_an_error_of_the_api_reaches_the_page_as_it_is(server: LiveServer) -> None:
