@@ -218,6 +218,22 @@ def test_a_lost_stream_is_said_and_taken_up_again(browser: Browser, cluster: Ser
     browser.until("document.getElementById('link').dataset.state === 'live'")
 
 
+def test_a_stream_that_its_token_has_outlived_is_begun_anew(browser: Browser, cluster: ServedCluster) -> None:
+    """As by `kompakt ui`, which sends a new token by itself: nobody is asked for one."""
+    cluster.open(browser)
+    browser.evaluate(
+        """{ const real = window.fetch; window.streams = 0; window.fetch = (address, ...more) => {
+            if (!String(address).endsWith('/events') || (window.streams += 1) > 1) return real(address, ...more);
+            const told = 'event: end\\ndata: {"status": 401, "detail": "no token that the API server knows"}\\n\\n';
+            return Promise.resolve(new Response(told)); } }"""
+    )
+    cluster.client.active = False
+    browser.until("document.getElementById('link').dataset.state === 'lost'")
+    cluster.client.active = True
+    browser.until("window.streams > 1 && document.getElementById('link').dataset.state === 'live'")
+    assert browser.evaluate("document.getElementById('ask-token').hidden")
+
+
 async def thousand_nodes() -> ExplainClient:
     world = World()
     for number in range(1000):

@@ -19,7 +19,7 @@ class AccessGuard:
 
     def __init__(self, reviews: Reviews, *, plain_metrics: bool = False) -> None:
         self._reviews, self._plain_metrics = reviews, plain_metrics
-        self._threads = BoundedExecutor()
+        self._threads, self._sweeps = BoundedExecutor(), BoundedExecutor()  # what asks about many namespaces holds up nobody else
 
     async def to_nodes(self, request: Request) -> Caller:
         """Whoever may be told of the cluster's nodes; raises AccessRefused."""
@@ -42,7 +42,7 @@ class AccessGuard:
                 return None
             return frozenset(one for one in known if self._reviews.may(caller, explaining(JOB_PLURAL, one)))
 
-        return await self._threads.run(allowed)
+        return await self._sweeps.run(allowed)
 
     def without_strangers(self, answer: NodeAnswer, caller: Caller) -> NodeAnswer:
         """The same without names of pods that the caller may not be told of: their uids remain. It waits, so not on the loop."""

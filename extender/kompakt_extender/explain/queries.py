@@ -106,7 +106,8 @@ class Queries:
 
     def life(self, namespace: str, name: str) -> Callable[[], JobLife]:
         """What the operator tells of one TrainingJob; raises Unknown."""
-        known = any((one.namespace, one.name) == (namespace, name) for one in self.jobs.views.values())
+        sought = JobKind.TRAINING_JOB, namespace, name
+        known = any((one.kind, one.namespace, one.name) == sought for one in self.jobs.views.values())
         if not known or self._status_of is None:
             raise UnknownObject(f"no TrainingJob {namespace}/{name} is known")
         read = self._status_of

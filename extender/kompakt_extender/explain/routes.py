@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyHeader
 from pydantic import BaseModel
 
+from kompakt_client.errors import ApiError, NotFound
 from kompakt_client.reviews import AccessRefused
 from kompakt_core.contract import TOKEN_AUDIENCE, TOKEN_HEADER
 from kompakt_core.errors import InvalidInput
@@ -132,6 +133,11 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(AccessRefused)
     async def refused(request: Request, error: AccessRefused) -> Response:
         return _responder(error.status)(request, error)
+
+    @app.exception_handler(ApiError)
+    async def unread(request: Request, error: ApiError) -> Response:
+        """An object of the API server that an answer is made of: gone, or it does not answer."""
+        return _responder(404 if isinstance(error, NotFound) else 503)(request, error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:

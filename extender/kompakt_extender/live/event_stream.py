@@ -67,8 +67,9 @@ class EventStream(Response):
             try:
                 self._listener.see(await self._checked())
             except AccessRefused as error:
-                self._listener.end(error.status, str(error))
-                return
+                return self._listener.end(error.status, str(error))
+            except Exception as error:  # a stream whose right nobody checks any more must not go on
+                return self._listener.end(503, f"the right to this page could not be checked: {error}; it begins anew")
 
     async def _checked(self) -> Visible:
         """As `check`, and again where too many ask at once. Raises AccessRefused."""

@@ -55,10 +55,8 @@ class LiveFeed:
     def namespaces(self) -> frozenset[str]:
         """All namespaces that pages could be told of. Raises Inactive on a standby."""
         queries = self._source.queries()
-        if self._overview.nodes:
-            return self._overview.namespaces
         of_pods = {pod.namespace for pod in queries.ledger.pods.values() if pod.gpus}
-        return frozenset({*(job.namespace for job in queries.jobs.views.values()), *of_pods})
+        return self._overview.namespaces.union(of_pods, (job.namespace for job in queries.jobs.views.values()))
 
     def join(self, visible: Visible) -> PageListener:
         """A page is opened. Raises Inactive on a standby, Busy where too many are."""
@@ -149,8 +147,7 @@ class LiveFeed:
         if changes:
             events |= {("change", one): event_of("change", changes.text(one, counts, at)) for one in told}
         if fresh:
-            everything = self._overview.everything()
-            events |= {("all", one): event_of("all", everything.text(one, counts, at)) for one in fresh}
+            events |= {("all", one): event_of("all", self._overview.everything(one).text(one, counts, at)) for one in fresh}
         self._spent = time.thread_time() - began
         return events
 

@@ -42,6 +42,7 @@ class PageListener:
         """From now on it may see these namespaces; it is told everything anew where that differs."""
         if visible != self.visible:
             self.visible, self.greeted = visible, False
+            self._waiting.clear()  # written for other eyes
 
     async def next(self, seconds: float) -> bytes | None:
         """The next event; None when none comes within so many seconds, or it has ended."""

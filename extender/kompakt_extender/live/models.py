@@ -41,7 +41,6 @@ class LiveMachine(Model):
     """A link graph, told once for all nodes that have it; each link is [a, b, kind, lanes, MB/s]."""
 
     gpus: int
-    model: str
     links: Sequence[tuple[int, int, str, int, int]]
 
 
@@ -96,7 +95,6 @@ class LiveOverview(Model):
     """
 
     at: str
-    decider: str
     counts: LiveCounts
     machines: dict[int, LiveMachine]
     nodes: list[LiveNode]

@@ -74,12 +74,12 @@ class Overview:
             [key for key in gangs if isinstance(key, str)],
         )
 
-    def everything(self) -> "LiveChanges":
+    def everything(self, visible: Visible) -> "LiveChanges":
         """What a new page has to be told."""
-        waiting = [gang for gang in self.gangs.values() if gang.waits]
-        placed = [gang for gang in self.gangs.values() if not gang.waits]
-        shown = waiting + placed[:PLACED_AT_MOST]
-        return LiveChanges(list(self.nodes.values()), shown, self.machines, self.samples, more=len(self.gangs) - len(shown))
+        gangs = [gang for gang in self.gangs.values() if visible is None or gang.namespace in visible]
+        placed = [gang for gang in gangs if not gang.waits]
+        shown = [gang for gang in gangs if gang.waits] + placed[:PLACED_AT_MOST]
+        return LiveChanges(list(self.nodes.values()), shown, self.machines, self.samples, more=len(gangs) - len(shown))
 
     def _set_node(self, name: str, seen: SeenNode | None) -> LiveNode | str | None:
         before = self.nodes.pop(name, None)
@@ -116,8 +116,7 @@ class Overview:
         if graph.shared not in self._numbers:
             number = self._numbers[graph.shared] = len(self._numbers)
             links = [(one.a, one.b, one.kind.value, one.lanes, one.megabytes_per_second) for one in graph.links]
-            model = graph.gpus[0].model if graph.gpus else ""
-            self.machines[number] = LiveMachine(gpus=graph.size, model=model, links=links)
+            self.machines[number] = LiveMachine(gpus=graph.size, links=links)
         return self._numbers[graph.shared]
 
     def _best_left(self, graph: LinkGraph, free: int) -> list[BestLeft]:
@@ -164,13 +163,13 @@ class LiveChanges:
     def __bool__(self) -> bool:
         return bool(self._nodes or self._gangs or self._samples or self._gone_nodes or self._gone_gangs)
 
-    def text(self, visible: Visible, counts: LiveCounts, at: str, decider: str = "") -> bytes:
+    def text(self, visible: Visible, counts: LiveCounts, at: str) -> bytes:
         """The JSON of a LiveOverview."""
         gangs = [one for one in self._gangs if visible is None or one.namespace in visible]
         gone = [key for key in self._gone_gangs if visible is None or key.split("/")[1] in visible]
         return b"".join(
             (
-                b'{"at":' + _json(at) + b',"decider":' + _json(decider) + b',"counts":' + _json(counts),
+                b'{"at":' + _json(at) + b',"counts":' + _json(counts),
                 b',"machines":{' + b",".join(b'"%d":%b' % (key, _json(one)) for key, one in self._machines.items()) + b"}",
                 b',"nodes":[' + b",".join(_json(shown(one, visible)) for one in unhurried(self._nodes, 4 * STRETCH)) + b"]",
                 b',"gangs":[' + b",".join(map(_json, unhurried(gangs, 4 * STRETCH))) + b"]",

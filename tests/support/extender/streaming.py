@@ -34,9 +34,6 @@ class PageStream:
             pass
         return found[1]
 
-    def nothing_came(self) -> bool:
-        return self._events.empty()
-
     async def close(self) -> None:
         """The page goes."""
         self._closing.set()

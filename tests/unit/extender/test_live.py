@@ -5,16 +5,20 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from fastapi import FastAPI
 
+from kompakt_client.errors import ApiError, NotFound
 from kompakt_client.reviews import explaining
 from kompakt_core.contract import JOB_PLURAL, TOKEN_HEADER, TOPOLOGY_PLURAL
 from kompakt_core.ids import NodeName
 from kompakt_extender.explain.bounded_executor import BoundedExecutor
 from kompakt_extender.health import health_app
-from kompakt_extender.live import event_stream, feed, listener
+from kompakt_extender.live import event_stream, feed, listener, overview
+from kompakt_extender.live.models import LiveGang
 from kompakt_extender.live.routes import POLICY, page_files
+from kompakt_extender.views import JobKind
 from tests.support.extender.explain_client import ExplainClient, bound, explain_client
 from tests.support.extender.guard import guarded_by
 from tests.support.extender.streaming import PageStream
@@ -208,6 +212,79 @@ async def test_a_stream_ends_with_the_right(pages: OpenPages) -> None:
 
 
 @pytest.mark.usefixtures("checked_at_once")
+async def test_a_stream_whose_right_cannot_be_checked_ends(pages: OpenPages, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = pages.open()
+    await page.until("all")
+
+    def broken(*_: Any) -> Any:
+        raise OSError("no route")
+
+    monkeypatch.setattr(feed.LiveFeed, "namespaces", broken)
+    assert "could not be checked: no route" in (await page.until("end"))["detail"]
+
+
+async def test_what_goes_elsewhere_is_not_told(pages: OpenPages) -> None:
+    for namespace in ("default", "other"):
+        pages.leader.world.add_gang(f"of-{namespace}", 4, 8, namespace=namespace)
+    await pages.leader.settle()
+    pages.client.api_server.rights["tenant"] = {NODES, OTHER}
+    page = pages.open(headers=TENANT)
+    await page.until("all")
+    for name in ("of-default", "of-other"):
+        del pages.leader.world.jobs[name]
+        pages.leader.handlers.training_jobs().remove(f"uid-{name}")
+    gone: list[str] = []
+    while not gone:
+        found = await page.until("change")
+        assert "of-default" not in str(found)
+        gone = found["goneGangs"]
+    assert gone == ["TrainingJob/other/of-other"]
+
+
+LIFE = "/v1alpha1/jobs/default/j/life"
+
+
+async def test_gangs_of_others_have_no_life_of_a_job(pages: OpenPages) -> None:
+    await pages.leader.place("j", 1, 4)
+    assert (await pages.client.http.get(LIFE)).status_code == 200
+    views = pages.leader.jobs.views
+    views["uid-j"] = msgspec.structs.replace(views["uid-j"], kind=JobKind.GANG)
+    assert (await pages.client.http.get(LIFE)).status_code == 404
+
+
+@pytest.mark.parametrize(("error", "status"), [(NotFound("it is gone", 404), 404), (ApiError("no answer"), 503)])
+async def test_a_job_that_cannot_be_read_is_answered_for(pages: OpenPages, error: ApiError, status: int) -> None:
+    await pages.leader.place("j", 1, 4)
+
+    class Unread(dict[str, Any]):
+        def get(self, *_: Any) -> Any:
+            raise error
+
+    pages.leader.world.jobs["j"] = Unread()
+    answer = await pages.client.http.get(LIFE)
+    assert (answer.status_code, answer.json()) == (status, {"detail": error.message})
+
+
+def test_what_waits_for_a_page_is_dropped_when_it_may_see_less() -> None:
+    page = listener.PageListener(None)
+    page.greeted = True
+    page.push(b"for other eyes")
+    page.see(frozenset({"mine"}))
+    assert not page.greeted
+    assert not page._waiting
+
+
+def test_of_gangs_with_places_those_that_a_reader_may_see_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "PLACED_AT_MOST", 2)
+    whole = overview.Overview()
+    for number in range(6):
+        gang = whole.gangs[str(number)] = LiveGang.model_construct(key=str(number), namespace="ab"[number % 2], waits=False)
+        assert not gang.waits
+    assert [whole.everything(one)._more for one in (None, frozenset("a"), frozenset())] == [4, 1, 0]
+    assert [one.namespace for one in whole.everything(frozenset("a"))._gangs] == ["a", "a"]
+
+
+@pytest.mark.usefixtures("checked_at_once")
 async def test_more_rights_show_more(pages: OpenPages) -> None:
     await bound(pages.leader, "secret", 2, "n0")
     pages.client.api_server.rights["tenant"] = {NODES}
@@ -302,7 +379,7 @@ def test_the_page_names_no_other_host() -> None:
 
 
 async def test_the_page_is_small(pages: OpenPages) -> None:
-    assert sum(map(len, page_files().values())) < 300_000
+    assert sum(map(len, page_files().values())) < 100_000
 
 
 async def test_a_jobs_life_is_what_its_status_says(pages: OpenPages) -> None:

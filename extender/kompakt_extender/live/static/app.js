@@ -7,7 +7,7 @@ import { beginNodes, showAllNodes, showNodes } from "./nodes.js";
 import { beginDetail, openGang, openNode } from "./detail.js";
 import { askAgain, beginWhatIf } from "./whatif.js";
 import { showHistory } from "./history.js";
-import { clock, plural } from "./words.js";
+import { clock, plural, zone } from "./words.js";
 
 const cluster = new Cluster();
 const NAMES = [["waiting", "gangs waiting"], ["free", "GPUs free"], ["held", "held"], ["unhealthy", "unhealthy"]];
@@ -71,6 +71,7 @@ byId("what-if").addEventListener("submit", (event) => event.preventDefault());
 byId("history").addEventListener("toggle", () => showHistory(cluster.history));
 beginNodes(cluster, (name) => openNode(cluster, name));
 beginDetail();
+say(byId("zone"), zone());
 beginWhatIf();
 setInterval(showTime, 1000);
 follow(told, state, needsToken);

@@ -13,7 +13,11 @@ export function showGangs(cluster, open) {
   setFree(cluster.counts.free);
   say(byId("waiting-count"), String(waiting.length));
   say(byId("running-count"), String(running.length + cluster.more));
-  byId("nothing-waits").hidden = waiting.length > 0;
+  const unseen = cluster.counts.waiting - waiting.length; // of namespaces that this account may not see
+  byId("nothing-waits").hidden = waiting.length > 0 || unseen > 0;
+  const left = Math.max(0, waiting.length - LISTED) + Math.max(0, unseen);
+  byId("waiting-more").hidden = left === 0;
+  say(byId("waiting-more"), unseen > 0 ? `${plural(left, "more gang waits", "more gangs wait")}, ${unseen} in namespaces that you may not see` : `and ${plural(left, "more gang", "more gangs")}`);
   list("waiting", waiting.slice(0, LISTED), waits, open);
   list("running", running.slice(0, LISTED), has, open);
   list("ended", cluster.ended, over, open);

@@ -4,10 +4,12 @@ const API = new URL("../v1alpha1/", document.baseURI);
 const SILENT = 45_000;
 let token = "";
 
+// `begun`: what was refused had begun, as a stream does that its token has outlived.
 export class Refused extends Error {
-  constructor(status, message) {
+  constructor(status, message, begun = false) {
     super(message);
     this.status = status;
+    this.begun = begun;
   }
 }
 
@@ -53,7 +55,7 @@ function parsed(text, told) {
   const [, kind, data] = /^event: (\w+)\ndata: (.*)$/s.exec(text) ?? [];
   if (!kind) return;
   const found = JSON.parse(data);
-  if (kind === "end") throw new Refused(found.status, found.detail);
+  if (kind === "end") throw new Refused(found.status, found.detail, true);
   told(kind, found);
 }
 
@@ -66,7 +68,7 @@ export async function follow(told, state, needsToken) {
     } catch (error) {
       const why = error.name === "AbortError" ? "nothing was heard for 45 seconds" : error.message;
       state("lost", why);
-      if (error.status === 401) await needsToken(why);
+      if (error.status === 401 && !error.begun) await needsToken(why);
     }
     failures += 1;
     await new Promise((wake) => { setTimeout(wake, Math.min(300 * 2 ** failures, 10_000)); });

@@ -29,9 +29,11 @@ export function lasting(seconds) {
 export const clock = (moment) => {
   const at = new Date(moment);
   if (Number.isNaN(at.getTime())) return String(moment);
-  const time = at.toLocaleTimeString([], { hour12: false });
+  const time = at.toLocaleTimeString([], { hourCycle: "h23" });
   return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString()} ${time}`;
 };
+
+export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 export const size = (bytes) => (bytes >= 1e9 ? `${(bytes / 1e9).toFixed(1)} GB` : `${(bytes / 1e6).toFixed(bytes >= 1e7 ? 0 : 2)} MB`);
 
