@@ -1,6 +1,6 @@
 """The options of every command that asks a cluster, stated once: which cluster, and how to show the answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
@@ -57,14 +57,22 @@ _SHARED = signature(_shared).parameters
 
 def asking(command: Callable[Concatenate[ClusterOptions, _Own], None]) -> Callable[..., None]:
     """A command that takes the shared options after its own, and gets what they say as its first argument."""
+    return _sharing(command, _SHARED)
 
+
+def reaching(command: Callable[Concatenate[ClusterOptions, _Own], None]) -> Callable[..., None]:
+    """As `asking`, for a command that prints no answer: without `--output`."""
+    return _sharing(command, {name: one for name, one in _SHARED.items() if name != "output"})
+
+
+def _sharing(command: Callable[Concatenate[ClusterOptions, _Own], None], options: Mapping[str, Parameter]) -> Callable[..., None]:
     @wraps(command)
     def with_options(*own: _Own.args, **given: _Own.kwargs) -> None:
-        shared: dict[str, Any] = {name: given.pop(name) for name in _SHARED}
+        shared: dict[str, Any] = {name: given.pop(name) for name in options}
         command(_shared(**shared), *own, **given)
 
     _, *own = signature(command).parameters.values()
-    everything = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*own, *_SHARED.values())]
+    everything = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*own, *options.values())]
     # typer reads both: the signature for order and defaults, the annotations for types.
     with_options.__dict__["__signature__"] = Signature(everything)
     with_options.__annotations__ = {one.name: one.annotation for one in everything}
