@@ -109,17 +109,35 @@ def readers(value: Node, gradients: Mapping[Node, set[str]], turned: bool = Fals
         if asks_for_signs(node, operand) and _itself(operand, value) and not turned:
             signs.append(SignRead(node, operand))
             continue
-        read = _product(node, operand, value, turned) if name_of(node) == PRODUCT else _convolution(node, operand, value)
+        read = linear_read(node, operand, value, turned, gradients)
         if read is None:
             return None
-        delta, result, how = read
-        onward = _parameter(result, gradients)
-        if onward is None:
-            return None
-        parameter, turns = onward
-        at = None if how.outputs_at is None or turns is None else how.outputs_at ^ turns % 2
-        found.append(WeightGradient(node, operand, delta, parameter, replace(how, outputs_at=at)))
+        found.append(read)
     return (found, signs) if found else None
+
+
+def linear_read(
+    node: Node, operand: Node, value: Node, turned: bool, gradients: Mapping[Node, set[str]]
+) -> WeightGradient | None:
+    """How a product or a convolution reads an operand, which is a view of the value, if for nothing but one parameter's gradient.
+    turned: as of `readers`.
+    """
+    read = _product(node, operand, value, turned) if name_of(node) == PRODUCT else _convolution(node, operand, value)
+    onward = None if read is None else _parameter(read[1], gradients)
+    if read is None or onward is None:
+        return None
+    (delta, _, how), (parameter, turns) = read, onward
+    at = None if how.outputs_at is None or turns is None else how.outputs_at ^ turns % 2
+    return WeightGradient(node, operand, delta, parameter, replace(how, outputs_at=at))
+
+
+def parameter_of(delta: Node, gradients: Mapping[Node, set[str]]) -> str:
+    """Of the first product that makes a parameter's gradient of this one; "" without any."""
+    for node, _ in uses(delta):
+        found = _parameter(node, gradients) if name_of(node) == PRODUCT else None
+        if found is not None:
+            return found[0]
+    return ""
 
 
 def asks_for_signs(node: Node, operand: Node) -> bool:

@@ -46,7 +46,10 @@ class Noise(threading.local):
         """`t`, or a copy with errors as wide and as even as packing leaves them."""
         if not self._bounds or handle not in self._bounds:
             return t
-        bound = self._bounds[handle]
+        return self.widened(t, self._bounds[handle])
+
+    def widened(self, t: Tensor, bound: Any) -> Tensor:
+        """A copy with errors up to the bound; zeros stay."""
         generator = self._generators.setdefault(t.device, torch.Generator(t.device).manual_seed(0))
         noisy = t.clone()
         # As wide everywhere, or a number for each element.
