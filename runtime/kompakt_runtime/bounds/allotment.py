@@ -69,8 +69,22 @@ def _effects(operations: Sequence[Operation], layers: Sequence[Site | End], rela
         torch.where(seen & (site in known), arrived.get(site, nothing), torch.where(places > site.place, whole, nothing))
         for site in layers
     ]
-    effects = torch.stack(rows)
+    effects = torch.stack(rows) + _through_operands(operations, layers)
     return torch.where((effects == 0).all(0), whole, effects)
+
+
+def _through_operands(operations: Sequence[Operation], layers: Sequence[Site | End]) -> Tensor:
+    """For each layer and operation the squared relative error of what the layer's product reads for its weight's gradient, which
+    does as much to that as one of the gradient at its output. One read from the device.
+    """
+    effects = torch.zeros(len(layers), len(operations), dtype=torch.float64)
+    row_of = {site: row for row, site in enumerate(layers)}
+    found = [(row_of[site], i, both) for i, one in enumerate(operations) for site, both in one.read_by.items() if site in row_of]
+    if found:
+        sums = torch.stack([both.to(found[0][2].device) for _, _, both in found]).tolist()
+        for (row, column, _), (moved, size) in zip(found, sums, strict=True):
+            effects[row, column] = moved / size if size else 0.0
+    return effects
 
 
 def _relative(operations: Sequence[Operation]) -> list[list[float]]:

@@ -4,7 +4,7 @@ How far errors reach is measured, not derived from the operation's kind: on meas
 on inputs with as much noise as the bound allows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -14,6 +14,7 @@ import torch
 from kompakt_runtime.bounds import layer as bounds
 from kompakt_runtime.bounds.ends import Ends
 from kompakt_runtime.bounds.flow import Flow
+from kompakt_runtime.bounds.site import Site
 from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.compat.graph import current_node, held
 from kompakt_runtime.saved.noise import Noise, absolute_sum, handed_on, slices, wide
@@ -47,6 +48,8 @@ class Operation:
         self.size: Tensor = None
         self.weight_moved: Tensor = None  # for each weight: sum of squares of what noise did to its gradient, and its gradient
         self.weight_gradient: Tensor = None
+        # By layer whose product reads what the input is made into: sums of squares of what noise did to that, and of it.
+        self.read_by: dict[Any, Tensor] = {}
         self.over: float | None = None  # its error in the gradients over what the linear layers allow, since their step
         self.own: Tensor = None  # error of the weight's gradient over its mean |momentum|, since its optimizer's step
         self.waited = False
@@ -85,6 +88,24 @@ class Operation:
             # The first is the weight's; after it may come a bias', which does not read the inputs.
             self._see_weight(own[2], own[0], own[1] - own[0])
 
+    def see_again(
+        self,
+        deltas: Sequence[tuple[Tensor, Tensor]],
+        leaves: Sequence[tuple[Any, Tensor, Tensor]],
+        operands: Sequence[tuple[Any, Tensor, Tensor]],
+    ) -> None:
+        """As `see`, of what stands for the operation in compiled code: pairs of what it gave and gives with noise in its inputs.
+        leaves: with the parameter whose gradient it is; operands: with the site whose product reads it.
+        """
+        if deltas:
+            both = torch.stack([torch.stack((_moved(a, b), _squares(a))) for a, b in deltas])
+            self.onward = list(range(len(deltas)))
+            self.moved, self.size = _plus(self.moved, both[:, 0]), _plus(self.size, both[:, 1])
+        for weight, a, b in [one for one in leaves[:1] if one[0] is not None]:
+            self._see_weight(weight, a, b - a)
+        for site, a, b in operands:
+            self.read_by[site] = _plus(self.read_by.get(site), torch.stack((_moved(a, b), _squares(a))).double())
+
     def _see_weight(self, weight: Any, gradient: Tensor, moved: Tensor) -> None:
         if weight.grad is None or self.weight() is not weight:  # the first pass since gradients were dropped
             self.weight, self.weight_moved, self.weight_gradient = ref(weight), None, None
@@ -96,7 +117,8 @@ class Operation:
     @property
     def seen(self) -> bool:
         """Did a measured backward pass run, and its forward pass too? Of a norm on the raw batch it tells of the weight only."""
-        return self.magnitude is not None and (self.moved is not None or self.weight_moved is not None)
+        gave = self.moved is not None or self.weight_moved is not None or bool(self.read_by)
+        return self.magnitude is not None and gave
 
     def stepped_weight(self) -> Any:
         """The optimizer's own tensor for the weight: FSDP2 gives a module its whole weight only while it runs."""
@@ -145,6 +167,7 @@ class Operation:
     def _gradients(self, like: Tensor) -> Tensor:
         """Sums of what is zero only where all of it is."""
         onward = like.new_zeros(()) if self.size is None else self.size.sum().double()
+        onward = onward + sum(both[1] for both in self.read_by.values())
         return onward if self.weight_gradient is None else onward + self.weight_gradient.abs().sum().double()
 
     def finish(self) -> None:
@@ -194,6 +217,16 @@ class Operations:
         if key not in known:
             suffix = kind if key[1] == 1 else f"{kind} {key[1]}"
             known[key] = Operation(f"{call.name} [{suffix}]", next(self._sites.places), call.module)
+            self.made(known[key])
+        return known[key]
+
+    def compiled(self, site: Site, kind: str, number: int) -> Operation:
+        """The operation in compiled code of which nothing is known but a parameter beside it, and its number among those."""
+        module = site.module()
+        known, key = self._known.setdefault(module, {}), (f"{kind} of {site.name}", -number)
+        if key not in known:
+            suffix = kind if number == 1 else f"{kind} {number}"
+            known[key] = Operation(f"{site.name} [{suffix}]", next(self._sites.places), module)
             self.made(known[key])
         return known[key]
 

@@ -69,11 +69,11 @@ class Sites:
 
     def of_parameter(self, parameter: Any, running: Any, outermost: Any) -> Site | None:
         """The site of a parameter that an operation in `running` used; None where no module below `outermost` has it."""
-        found = self._owner(parameter, running, outermost)
+        found = self.owner(parameter, running, outermost)
         return None if found is None else self.of(*found)
 
-    def _owner(self, parameter: Any, running: Any, outermost: Any) -> tuple[Any, str] | None:
-        """The module that runs comes first: a parameter may be tied to several."""
+    def owner(self, parameter: Any, running: Any, outermost: Any) -> tuple[Any, str] | None:
+        """The module that has it, and by what name. The one that runs comes first: a parameter may be tied to several."""
         if slot := _slot(running, parameter):
             return running, slot
         known, owner, slot = self._owners.get(id(parameter), (_gone, _gone, ""))

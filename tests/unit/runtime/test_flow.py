@@ -1,6 +1,7 @@
 """How much of each operation's error arrives at each layer, and what each operation may take of what layers bear."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -166,6 +167,7 @@ class Known:
 
     def __init__(self, place: int, tolerance: float = 0.0, error: float | None = 0.0, elements: int = 1) -> None:
         self.place, self.tolerance, self.elements, self._error = place, tolerance, elements, error
+        self.read_by: dict[Any, torch.Tensor] = {}
 
     def relative(self):
         return None if self._error is None else torch.tensor([self._error**2], dtype=torch.float64)
@@ -186,6 +188,18 @@ def test_what_was_not_seen_counts_fully_at_all_layers_before():
 def test_an_operation_before_all_layers_is_held_to_what_they_bear():
     (over,) = overs([Known(1, error=0.5)], [Known(3, 0.1)], flow())
     assert over == pytest.approx(5.0)
+
+
+def test_what_a_layer_reads_counts_at_that_layer_alone():
+    """A relative error of what its product reads does as much to the weight as one of the gradient at its output."""
+    above, below = Known(2, 0.1), Known(0, 0.1)
+    operation = Known(1, error=0.2)
+    operation.read_by = {above: torch.tensor([0.25, 1.0], dtype=torch.float64)}  # squares: half of it
+    (over,) = overs([operation], [above, below], flow())
+    assert over == pytest.approx(5.0)
+    operation.read_by = {}
+    (over,) = overs([operation], [above, below], flow())
+    assert over == pytest.approx(2.0)
 
 
 def test_figures_that_say_nothing_allow_nothing_and_leave_the_others_alone():
