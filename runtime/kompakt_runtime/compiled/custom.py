@@ -13,15 +13,15 @@ class Partitioner(CustomPartitionerFn):  # type: ignore[misc]  # has no types in
 
     kompakt = True
 
-    def __init__(self, minimum: int, lossy: bool, said: Callable[[str], None]) -> None:
-        self._minimum, self._lossy, self._said = minimum, lossy, said
+    def __init__(self, minimum: int, lossy: bool, reads: bool, said: Callable[[str], None]) -> None:
+        self._settings, self._said = (minimum, lossy, reads), said
 
     def __call__(self, gm: Any, joint_inputs: Sequence[object], **keywords: Any) -> tuple[Any, Any]:
-        return divided(gm, joint_inputs, self._minimum, self._lossy, self._said, keywords)
+        return divided(gm, joint_inputs, *self._settings, self._said, keywords)
 
     def uuid(self) -> Any:
         """Graphs in the compiler's cache are others where these sources or settings are."""
-        return identity(self._minimum, self._lossy)
+        return identity(*self._settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As part of the key of that cache, it is its identity and nothing else."""

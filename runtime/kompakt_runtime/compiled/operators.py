@@ -30,11 +30,18 @@ class HandedOver(Protocol):
     def read(self, deltas: Sequence[Any], first: int) -> Any:
         """The value. deltas: gradients at the outputs of those that read this copy; first: the number of the first of these."""
 
+    def read_again(self, inputs: Sequence[Any], tickets: Sequence[int], program: str) -> Any:
+        """The value. inputs, tickets, program: as of `unpack_read`."""
+
+    def look(self) -> Any:
+        """The value, as it is read; nothing is counted."""
+
 
 class ValueKeeper(Protocol):
     """A session, as far as compiled code meets it. Never raises."""
 
     def keep(self, x: Any, views: Sequence[Any], how: str, beside: int) -> HandedOver: ...
+    def keep_read(self, x: Any, views: Sequence[Any], place: str, beside: int) -> HandedOver: ...
     def owns(self, pair: Pair) -> bool:
         """Are these saved-tensor hooks the session's own?"""
         ...
@@ -48,6 +55,12 @@ class _Whole:
 
     def read(self, deltas: Sequence[Any], first: int) -> Any:
         return self._copy.clone()
+
+    def read_again(self, inputs: Sequence[Any], tickets: Sequence[int], program: str) -> Any:
+        return self._copy.clone()
+
+    def look(self) -> Any:
+        return self._copy
 
 
 class Tickets:
@@ -66,14 +79,21 @@ class Tickets:
     def give(self, x: Any, views: Sequence[Any], how: str, beside: int) -> Any:
         """The ticket for what is kept of `x`."""
         keeper = self.keeper  # another thread may end the session
-        kept = _Whole(x) if keeper is None else keeper.keep(x, views, how, beside)
+        return self._ticket(_Whole(x) if keeper is None else keeper.keep(x, views, how, beside), keeper, len(views))
+
+    def give_read(self, x: Any, views: Sequence[Any], place: str, beside: int) -> Any:
+        """As `give`, of what is read once, for gradients that go on."""
+        keeper = self.keeper
+        return self._ticket(_Whole(x) if keeper is None else keeper.keep_read(x, views, place, beside), keeper, 1)
+
+    def _ticket(self, kept: HandedOver, keeper: ValueKeeper | None, readers: int) -> Any:
         copied = hooks_copy(keeper)
         with self._lock:
             self.given += 1
             number = self.given
             self._kept[number] = kept
             if copied:
-                self._copied[number] = len(views)
+                self._copied[number] = readers
         ticket = torch.tensor(number)
         if not copied:
             finalize(ticket, self._kept.pop, number, None).atexit = False
@@ -81,20 +101,35 @@ class Tickets:
 
     def read(self, ticket: Any, deltas: Sequence[Any], first: int) -> Any:
         """What the ticket is for. Raises RuntimeError where it is gone."""
-        number = int(ticket)
-        kept = self._kept.get(number)
+        found = self._of(ticket).read(deltas, first)
+        self._was_read(int(ticket), len(deltas))
+        return found
+
+    def read_again(self, ticket: Any, inputs: Sequence[Any], tickets: Sequence[int], program: str) -> Any:
+        """As `read`, of what `give_read` gave."""
+        found = self._of(ticket).read_again(inputs, tickets, program)
+        self._was_read(int(ticket), 1)
+        return found
+
+    def look(self, ticket: Any) -> Any:
+        """What the ticket is for, which is read by somebody else."""
+        return self._of(ticket).look()
+
+    def _of(self, ticket: Any) -> HandedOver:
+        kept = self._kept.get(int(ticket))
         if kept is None:
             raise RuntimeError(
                 "kompakt: a value of compiled code is gone: it ends with its ticket, which saved-tensor hooks copied, or when it "
                 "was read. Run this part of the model outside of these hooks, or uncompiled"
             )
-        found = kept.read(deltas, first)
+        return kept
+
+    def _was_read(self, number: int, times: int) -> None:
         with self._lock:
             if number in self._copied:
-                self._copied[number] -= len(deltas)
+                self._copied[number] -= times
                 if self._copied[number] <= 0:
                     self._drop(number)
-        return found
 
     def stepped(self) -> None:
         """An optimizer step is over. What was handed over LASTS steps ago and not read is read no more."""
@@ -138,8 +173,11 @@ def unpack(ticket: Tensor, deltas: Sequence[Tensor], first: int, rows: int, tail
     """What the ticket is for: as many rows as the first of `deltas` has in its dimension `rows`, each of the sizes `tail`, with
     dimensions in this order in memory, outermost first. So no batch size is in a graph. deltas, first: as of HandedOver.read.
     """
-    like = empty(deltas[0], rows, tail, order)
-    found = TICKETS.read(ticket, deltas, first)
+    return _laid_out(TICKETS.read(ticket, deltas, first), empty(deltas[0], rows, tail, order), order)
+
+
+def _laid_out(found: Tensor, like: Tensor, order: Sequence[int]) -> Tensor:
+    """With these sizes and this order in memory."""
     if found.dtype == like.dtype and found.numel() == like.numel() and order == sorted(order) and found.is_contiguous():
         return found.view(like.shape)
     return like.copy_(found.reshape(like.shape))
@@ -148,6 +186,58 @@ def unpack(ticket: Tensor, deltas: Sequence[Tensor], first: int, rows: int, tail
 @unpack.register_fake  # type: ignore[untyped-decorator]
 def _(ticket: Tensor, deltas: Sequence[Tensor], first: int, rows: int, tail: Sequence[int], order: Sequence[int]) -> Tensor:
     return empty(deltas[0], rows, tail, order)
+
+
+@torch.library.custom_op("kompakt::pack_read", mutates_args=(), tags=ANY_LAYOUT)  # type: ignore[untyped-decorator]
+def pack_read(x: Tensor, views: Sequence[Tensor], place: str, beside: int) -> Tensor:
+    """A ticket for `x`, of which gradients are made that go on. views: of parameters, by which it is known where it is read;
+    place: as places.to_text; beside: as of `pack`.
+    """
+    return TICKETS.give_read(x, views, place, beside)
+
+
+@pack_read.register_fake  # type: ignore[untyped-decorator]
+def _(x: Tensor, views: Sequence[Tensor], place: str, beside: int) -> Tensor:
+    return torch.empty((), dtype=torch.int64, device="cpu")
+
+
+@torch.library.custom_op("kompakt::unpack_read", mutates_args=(), tags=ANY_LAYOUT)  # type: ignore[untyped-decorator]
+def unpack_read(
+    ticket: Tensor,
+    inputs: Sequence[Tensor],
+    tickets: Sequence[int],
+    program: str,
+    sizes: Sequence[int],
+    order: Sequence[int],
+    kind: str,
+    like: Sequence[int],
+) -> Tensor:
+    """What the ticket is for: of these sizes and this type, with dimensions in this order in memory. inputs: what the backward
+    graph makes gradients of beside it, as `program` tells; tickets: which of these are no more than that; like: which of them is
+    on the value's device, and which of its dimensions has the size that stands as -1.
+    """
+    return _laid_out(TICKETS.read_again(ticket, inputs, tickets, program), _empty_as(inputs, sizes, order, kind, like), order)
+
+
+@unpack_read.register_fake  # type: ignore[untyped-decorator]
+def _(
+    ticket: Tensor,
+    inputs: Sequence[Tensor],
+    tickets: Sequence[int],
+    program: str,
+    sizes: Sequence[int],
+    order: Sequence[int],
+    kind: str,
+    like: Sequence[int],
+) -> Tensor:
+    return _empty_as(inputs, sizes, order, kind, like)
+
+
+def _empty_as(inputs: Sequence[Any], sizes: Sequence[int], order: Sequence[int], kind: str, like: Sequence[int]) -> Any:
+    given, dimension = like
+    known = [inputs[given].shape[dimension] if size < 0 else size for size in sizes]
+    back = sorted(range(len(order)), key=lambda i: order[i])
+    return inputs[given].new_empty([known[i] for i in order], dtype=getattr(torch, kind)).permute(back)
 
 
 def empty(delta: Any, rows: int, tail: Sequence[int], order: Sequence[int]) -> Any:
@@ -159,3 +249,5 @@ def empty(delta: Any, rows: int, tail: Sequence[int], order: Sequence[int]) -> A
 
 PACK = torch.ops.kompakt.pack.default
 UNPACK = torch.ops.kompakt.unpack.default
+PACK_READ = torch.ops.kompakt.pack_read.default
+UNPACK_READ = torch.ops.kompakt.unpack_read.default

@@ -13,7 +13,7 @@ CUDA_GRAPHS: Final = "CompiledCudaGraphs"  # mode="reduce-overhead": what is pac
 OLD_TORCH: Final = "CompiledOldTorch"  # it asks nobody how to divide
 
 
-def install(minimum: int, lossy: bool, said: Callable[[str], None]) -> str:
+def install(minimum: int, lossy: bool, reads: bool, said: Callable[[str], None]) -> str:
     """From now on what is compiled packs; or why that cannot be. lossy: not masks alone; said: is told why a region stays as it
     is. Who asked last is served.
 
@@ -26,10 +26,10 @@ def install(minimum: int, lossy: bool, said: Callable[[str], None]) -> str:
         return OLD_TORCH
     if mine is not None and not getattr(mine, "kompakt", False):
         return OWN_PARTITIONER
-    if mine is None or mine.uuid() != identity(minimum, lossy):
+    if mine is None or mine.uuid() != identity(minimum, lossy, reads):
         from kompakt_runtime.compiled.custom import Partitioner
 
-        config.custom_partitioner_fn = Partitioner(minimum, lossy, said)
+        config.custom_partitioner_fn = Partitioner(minimum, lossy, reads, said)
     return ""
 
 
@@ -46,14 +46,20 @@ def remove() -> None:
 
 
 @cache
-def identity(minimum: int, lossy: bool) -> str:
+def identity(minimum: int, lossy: bool, reads: bool) -> str:
     """Of these sources and settings."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources) + f"{minimum} {lossy}".encode()).hexdigest()
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources) + f"{minimum} {lossy} {reads}".encode()).hexdigest()
 
 
 def divided(
-    gm: Any, joint_inputs: Sequence[object], minimum: int, lossy: bool, said: Callable[[str], None], keywords: dict[str, Any]
+    gm: Any,
+    joint_inputs: Sequence[object],
+    minimum: int,
+    lossy: bool,
+    reads: bool,
+    said: Callable[[str], None],
+    keywords: dict[str, Any],
 ) -> tuple[Any, Any]:
     """The two graphs; as the compiler alone divides them where anything is in the way."""
     from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -61,14 +67,26 @@ def divided(
     if why_not := obstacle():
         said(why_not)
         return min_cut_rematerialization_partition(gm, joint_inputs, **keywords)  # type: ignore[no-any-return]
+    given = keywords.get("static_lifetime_input_indices")
+    static = frozenset(given) if lossy and reads and given is not None else None
     forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **keywords)
+    for known in dict.fromkeys((static, None)):
+        if why_not := _rewritten(forward, backward, keywords["num_fwd_outputs"], minimum, lossy, known):
+            said(why_not)
+        else:
+            break
+    return forward, backward
+
+
+def _rewritten(forward: Any, backward: Any, results: int, minimum: int, lossy: bool, static: frozenset[int] | None) -> str:
+    """As rewriting.rewrite; why not, where that fails: a graph of a kind that nobody thought of must compile as without us."""
     from kompakt_runtime.compiled.rewriting import rewrite
 
     try:
-        rewrite(forward, backward, keywords["num_fwd_outputs"], minimum, lossy)
-    except Exception as error:  # a graph of a kind that nobody thought of must compile as without us
-        said(f"RewriteFailed{type(error).__name__}")
-    return forward, backward
+        rewrite(forward, backward, results, minimum, lossy, static)
+    except Exception as error:
+        return f"RewriteFailed{type(error).__name__}"
+    return ""
 
 
 def obstacle() -> str:

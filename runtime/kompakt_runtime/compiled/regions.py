@@ -48,7 +48,8 @@ class Regions:
     def install(self) -> str:
         """From now on what is compiled packs; or why not."""
         self._asked = True
-        why_not = partitioner.install(self._config.min_tensor_bytes, self._config.lossy, self._figures.count_raw)
+        config = self._config
+        why_not = partitioner.install(config.min_tensor_bytes, config.lossy, config.bounds_activations, self._figures.count_raw)
         if not why_not and self._keeper is None and self._config.lossy:
             self._keeper = self._made()
         if not why_not:
@@ -94,7 +95,7 @@ class Regions:
             if begins:
                 self._sites.name_all(calls[0].module)
             hooked = self._threads.entered and not any(call.suspended for call in calls)
-            return Running(calls[-1].module, calls[0].module, self._reason(), hooked)
+            return Running(calls[-1].module, calls[0].module, self._reason(), hooked, exact=self._threads.exact)
         root = self._owners.model(view)
         if begins and root is not None:
             self._sites.name_all(root)

@@ -10,6 +10,7 @@ import torch
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled import operators
 from kompakt_runtime.compiled.masks import to_bits
+from kompakt_runtime.compiled.reading import pack_reads, readable, view_of
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
 from kompakt_runtime.compiled.weight_gradients import (
     LEFT,
@@ -33,6 +34,8 @@ Layout = tuple[int, list[int], list[int]]  # the dimension of rows in the output
 # Of the backward graph: readers of one value that are no farther apart are served by one copy. What is farther off would keep the
 # gradients at the first one's output in memory until the last one runs.
 NEAR: Final = 100
+PACKS: Final = (operators.PACK, operators.PACK_READ)
+BESIDE: Final = 3  # an argument of both
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,23 +52,42 @@ class SavedValue:
     signs: list[tuple[SignRead, list[WeightGradient]]]
 
 
-def rewrite(forward: Any, backward: Any, results: int, minimum: int, lossy: bool) -> int:
+def rewrite(
+    forward: Any,
+    backward: Any,
+    results: int,
+    minimum: int,
+    lossy: bool,
+    static: frozenset[int] | None = None,
+) -> int:
     """Rewrites both graph modules, or, where that fails, none. results: how many outputs of the forward graph are the user's;
-    minimum: bytes of the smallest value worth packing; lossy: not masks alone. Returns how many values are packed.
+    minimum: bytes of the smallest value worth packing; lossy: not masks alone; static: which inputs of the forward graph are
+    parameters and buffers, None where what is read for gradients that go on stays. Returns how many are packed.
     """
     graphs = copy.deepcopy(forward.graph), copy.deepcopy(backward.graph)
     masks = to_bits(*graphs, results, minimum)
     found = packable(*graphs, results, minimum) if lossy else []
     packed = {value.made for value in found}
-    beside = _beside([one for one in outputs(graphs[0])[results:] if one not in packed])
+    given = {value.taken for value in found}  # what is made of them has another copy
+    others = readable(*graphs, results, minimum, static) if static is not None else {}
+    others = {made: one for made, one in others.items() if made not in packed and not given & set(one.inputs)}
     for value in found:
-        _replace(*graphs, value, beside)
-        beside = operators.LATER
+        _replace(*graphs, value)
+    read = pack_reads(*graphs, others, static) if static is not None and others else 0
+    _say_beside(graphs[0], results)
     for graph in graphs:
         graph.lint()
-    if found or masks:
+    if found or masks or read:
         forward.graph, backward.graph = graphs
-    return len(found) + masks
+    return len(found) + masks + read
+
+
+def _say_beside(forward: Any, results: int) -> None:
+    """The first value that is handed over says what is kept as it is."""
+    first = next((node for node in forward.nodes if node.target in PACKS), None)
+    if first is not None:
+        kept = [one for one in outputs(forward)[results:] if getattr(one, "target", None) not in PACKS]
+        first.update_arg(BESIDE, _beside(kept))
 
 
 def packable(forward: Any, backward: Any, results: int, minimum: int) -> list[SavedValue]:
@@ -117,8 +139,8 @@ def _beside(saved: Sequence[Node]) -> int:
     return sum(nbytes(value) for base, value in bases.items() if base.op != "placeholder")
 
 
-def _replace(forward: Any, backward: Any, value: SavedValue, beside: int) -> None:
-    ticket = _ticket(forward, value, [one for group in value.read for one in group], beside)
+def _replace(forward: Any, backward: Any, value: SavedValue) -> None:
+    ticket = _ticket(forward, value, [one for group in value.read for one in group])
     with backward.inserting_before(value.taken):
         taken = backward.placeholder(f"{value.taken.name}_ticket")
     taken.meta["val"] = ticket.meta["val"]
@@ -132,26 +154,19 @@ def _replace(forward: Any, backward: Any, value: SavedValue, beside: int) -> Non
     _erase(backward, value.taken)
 
 
-def _ticket(graph: Any, value: SavedValue, read: list[WeightGradient], beside: int) -> Node:
+def _ticket(graph: Any, value: SavedValue, read: list[WeightGradient]) -> Node:
     """As soon as the value is made: whatever reads it in the forward graph may be the last then."""
     inputs = {node.name: node for node in graph.nodes if node.op == "placeholder"}
     output = next(node for node in graph.nodes if node.op == "output")
     how = to_text([one.read for one in read])
     with graph.inserting_after(value.source):
-        ticket = graph.call_function(operators.PACK, (value.source, [], how, beside))
+        ticket = graph.call_function(operators.PACK, (value.source, [], how, operators.LATER))
     with graph.inserting_before(ticket):
-        ticket.update_arg(1, [_view_of(graph, inputs[one.parameter]) for one in read])
+        ticket.update_arg(1, [view_of(graph, inputs[one.parameter]) for one in read])
     with value.made.meta["val"].fake_mode:
         ticket.meta["val"] = torch.empty((), dtype=torch.int64)
     output.args = ([ticket if one is value.made else one for one in output.args[0]], *output.args[1:])
     return ticket
-
-
-def _view_of(graph: Any, parameter: Node) -> Node:
-    """Of its first element. The compiler may hand over a parameter itself as a copy in another layout, a view by stride never."""
-    view = graph.call_function(torch.ops.aten.as_strided.default, (parameter, [1], [1]))
-    view.meta["val"] = parameter.meta["val"].as_strided([1], [1])
-    return view
 
 
 def _served(sign: SignRead, source: Node, groups: list[list[WeightGradient]], places: dict[Node, int]) -> Any:

@@ -53,7 +53,7 @@ class Forwards:
         self._overhead, self._watch = overhead, watch
         self._replay, self._bounds_activations = config.replay, config.bounds_activations
         self._threads = Thread()
-        parts = SessionParts(config, figures, sites, hooks.account, hooks.budget, target, self._owns)
+        parts = SessionParts(config, figures, sites, hooks.account, hooks.budget, hooks.operations, target, self._owns)
         self._regions = Regions(parts, self._threads, self._plain)
         self._asked = False  # for the gradient of an input, in the last forward pass that was no recomputation
         self._in_evaluation = InEvaluation()
@@ -143,7 +143,7 @@ class Forwards:
         self._suspend()  # hooks of the user's, entered inside the last forward pass and left after it, lay on ours
         if reason := SWITCHED_OFF if self._figures.switched_off else obstacle(call.module):
             call.refuses = True
-            return self._regions.enter(call) if reason == COMPILED else self._figures.count_raw(reason)
+            return self._enter_compiled(call, args) if reason == COMPILED else self._figures.count_raw(reason)
         here = self._threads
         self._sites.name_all(call.module)
         self._watch(Headroom.entered, call.module, args)
@@ -152,18 +152,24 @@ class Forwards:
         self._hooks.budget.entered(device_of(call.module))
         if self._hooks.offloading is not None:
             self._hooks.offloading.entered(call.module)
-        here.exact = self._bounds_activations and self._exactly(call.module, args)
+        here.exact = self._exactly(call.module, args)
         self._hooks.ledger.forget_recent()
         self._push()
         here.entered = call.enters = True
         self._figures.forwards += 1
         return None
 
+    def _enter_compiled(self, call: Call, args: tuple[Any, ...]) -> None:
+        self._threads.exact = self._exactly(call.module, args)
+        self._regions.enter(call)
+
     def _exactly(self, module: Any, args: tuple[Any, ...]) -> bool:
         """Must gradients of activations be exact in the forward pass that begins? What is asked for by a leaf is used itself.
 
         What a backward pass computes again is given leaves in any case, and is what the last forward pass was.
         """
+        if not self._bounds_activations:
+            return False
         if not in_backward():
             self._asked = wants_gradient(args) or wants_gradient(keywords(module))
             if self._asked:

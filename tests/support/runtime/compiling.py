@@ -9,12 +9,14 @@ from torch._dynamo.backends.common import aot_autograd
 from kompakt_runtime.compiled import partitioner
 
 
-def dividing(said: Callable[[str], None] = lambda _: None, minimum: int = 0, lossy: bool = True) -> Callable[..., Any]:
-    """A backend. said, lossy: as of partitioner.install."""
+def dividing(
+    said: Callable[[str], None] = lambda _: None, minimum: int = 0, lossy: bool = True, reads: bool = True
+) -> Callable[..., Any]:
+    """A backend. said, lossy, reads: as of partitioner.install."""
 
     def divided(gm: Any, joint_inputs: Any, **keywords: Any) -> Any:
         keywords["static_lifetime_input_indices"] = keywords.get("static_lifetime_input_indices")
-        return partitioner.divided(gm, joint_inputs, minimum, lossy, said, keywords)
+        return partitioner.divided(gm, joint_inputs, minimum, lossy, reads, said, keywords)
 
     def one_by_one(gm: Any, _: Any) -> Any:
         def run(inputs: list[Any]) -> Any:
@@ -26,6 +28,11 @@ def dividing(said: Callable[[str], None] = lambda _: None, minimum: int = 0, los
     return aot_autograd(fw_compiler=one_by_one, bw_compiler=one_by_one, partition_fn=divided)
 
 
+def sound(reason: str) -> None:
+    """No graph is one that could not be rewritten."""
+    assert not reason.startswith("RewriteFailed"), reason
+
+
 def compiled(model: torch.nn.Module, **options: Any) -> Any:
     """The model, by that backend. options: of torch.compile."""
-    return torch.compile(model, backend=dividing(), **options)
+    return torch.compile(model, backend=dividing(said=sound), **options)

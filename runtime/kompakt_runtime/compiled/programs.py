@@ -1,0 +1,161 @@
+"""A part of a compiled backward graph as text, so that it can be run once more where no compiler is at hand.
+
+Graphs that another process compiled hold it in an operator's argument. It comes from our own partitioner and from the compiler's
+cache, which holds code as well.
+"""
+
+import json
+import operator
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+
+from kompakt_runtime.compiled.slices import ITEM, Slice
+from kompakt_runtime.compiled.weight_gradients import VIEWS, ReadAs, name_of, of_text, to_text
+
+Tensor = Any
+Node = Any
+Operation = tuple[Any, list[Any], dict[str, Any]]
+VALUE: Final = 0  # its number; inputs follow, and then the results of operations
+WORDS: Final = (torch.dtype, torch.memory_format, torch.layout)
+
+
+@dataclass(frozen=True)
+class OperandRead:
+    """How a product reads what the value is made into, or an input. operand, delta: numbers; read: as of weight_gradients;
+    features_first: the operand is turned; measured: is it this program by which the layer is measured?
+    """
+
+    operand: int
+    delta: int
+    read: ReadAs
+    features_first: bool
+    measured: bool
+
+
+@dataclass(frozen=True)
+class SliceProgram:
+    """inputs: how many; deltas, leaves: numbers of results; given: products that read inputs."""
+
+    inputs: int
+    operations: list[Operation]
+    deltas: tuple[int, ...]
+    leaves: tuple[int, ...]
+    operands: tuple[OperandRead, ...]
+    given: tuple[OperandRead, ...]
+    _last: dict[int, int] = field(default_factory=dict)  # which operation is the last to read a number
+
+    def run(self, inputs: Sequence[Tensor], value: Tensor) -> dict[int, Tensor]:
+        """The results that are asked for, by number."""
+        wanted = {
+            *self.deltas,
+            *self.leaves,
+            *(number for one in (*self.operands, *self.given) for number in (one.operand, one.delta)),
+        }
+        found = dict(enumerate((value, *inputs)))
+        for place, (target, arguments, keywords) in enumerate(self.operations):
+            given = [_given(one, found, value) for one in arguments]
+            found[1 + self.inputs + place] = target(*given, **{name: _given(one, found, value) for name, one in keywords.items()})
+            for number in [number for number in found if self._last.get(number, -1) <= place and number not in wanted]:
+                del found[number]
+        return {number: found[number] for number in wanted}
+
+
+def to_program(slice_: Slice, measured: Container[Node] = ()) -> str:
+    """measured: products of its that it measures. Raises ValueError for what has no text."""
+    inputs = slice_.inputs
+    numbers = {slice_.taken: VALUE} | {node: 1 + place for place, node in enumerate(inputs)}
+    operations = []
+    for node in slice_.nodes:
+        arguments, keywords = _shaped(node)
+        operations.append(
+            [name_of(node), _text(arguments, numbers), {name: _text(one, numbers) for name, one in keywords.items()}]
+        )
+        numbers[node] = len(inputs) + len(operations)
+    operands, given = (
+        [[numbers[one.operand], numbers[one.delta], to_text([one.read]), one.transposed, one.node in measured] for one in every]
+        for every in (slice_.operands, slice_.given)
+    )
+    return json.dumps({
+        "inputs": len(inputs), "operations": operations, "operands": operands, "given": given,
+        "deltas": [numbers[node] for node in slice_.deltas], "leaves": [numbers[node] for node, _ in slice_.leaves],
+    })  # fmt: skip
+
+
+def has_text(slice_: Slice) -> bool:
+    """Some sizes are not known before the graph runs."""
+    try:
+        to_program(slice_)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def of_program(text: str) -> SliceProgram:
+    """As `to_program` wrote it."""
+    read = json.loads(text)
+    operations = [(_target(name), arguments, keywords) for name, arguments, keywords in read["operations"]]
+    operands, given = (
+        tuple(OperandRead(a, delta, of_text(how)[0], turned, own) for a, delta, how, turned, own in read[name])
+        for name in ("operands", "given")
+    )
+    last = {
+        number: place for place, (_, arguments, keywords) in enumerate(operations) for number in _numbers([arguments, keywords])
+    }
+    made = read["inputs"], operations, tuple(read["deltas"]), tuple(read["leaves"]), operands, given
+    return SliceProgram(*made, last)
+
+
+def _shaped(node: Node) -> tuple[Any, Mapping[str, Any]]:
+    """A view may be told one size that is not known."""
+    if name_of(node) in VIEWS:
+        sizes = [size if isinstance(size, int) else -1 for size in node.args[1]]
+        if sizes.count(-1) > 1:
+            raise ValueError(f"{node} is a view of several sizes that are not known")
+        return (node.args[0], sizes), node.kwargs
+    return node.args, node.kwargs
+
+
+def _text(one: Any, numbers: Mapping[Node, int]) -> Any:
+    if one is None or isinstance(one, bool | int | float | str):
+        return one
+    if isinstance(one, list | tuple):
+        return [_text(part, numbers) for part in one]
+    if one in numbers:
+        return {"is": numbers[one]}
+    if isinstance(one, torch.device):
+        return {"device": one.type}
+    if isinstance(one, WORDS):
+        return {"torch": str(one).removeprefix("torch.")}
+    raise ValueError(f"{one!r} of type {type(one).__name__} has no text")
+
+
+def _given(one: Any, found: Mapping[int, Tensor], value: Tensor) -> Any:
+    if isinstance(one, list):
+        return [_given(part, found, value) for part in one]
+    if not isinstance(one, dict):
+        return one
+    if "is" in one:
+        return found[one["is"]]
+    if "device" in one:
+        return value.device if one["device"] == value.device.type else torch.device(one["device"])
+    return getattr(torch, one["torch"])
+
+
+def _numbers(one: Any) -> list[int]:
+    if isinstance(one, dict):
+        return [one["is"]] if "is" in one else [number for part in one.values() for number in _numbers(part)]
+    return [number for part in one for number in _numbers(part)] if isinstance(one, list) else []
+
+
+def _target(name: str) -> Any:
+    """A view is of whatever layout the compiler hands over."""
+    if name == ITEM:
+        return operator.getitem
+    space, packet, overload = name.split(".")
+    packet = "reshape" if name in VIEWS else packet
+    return getattr(getattr(getattr(torch.ops, space), packet), overload)

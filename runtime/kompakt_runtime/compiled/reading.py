@@ -1,0 +1,187 @@
+"""Puts operators into both graphs in place of values that gradients which go on are made of, after those of `rewriting`."""
+
+import heapq
+import itertools
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+
+from kompakt_runtime.codec.format import LOSSY
+from kompakt_runtime.compiled import operators
+from kompakt_runtime.compiled.places import ReadPlace, to_text
+from kompakt_runtime.compiled.programs import has_text, to_program
+from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
+from kompakt_runtime.compiled.slices import BackwardGraph, Slice, behind, numbered, slice_of
+from kompakt_runtime.compiled.weight_gradients import base_of, gradients_of, outputs, uses
+
+Node = Any
+Graph = Any
+# Nodes of the backward graph from the first reader of a value to the last: one copy serves all, and is in memory all the while.
+WIDE: Final = 150
+SOME: Final = 64  # bytes; of a number or two nothing is won
+
+
+def readable(forward: Graph, backward: Graph, results: int, minimum: int, static: frozenset[int]) -> dict[Node, Slice]:
+    """By what the forward graph hands over. results, minimum, static: as of rewriting.rewrite."""
+    every = outputs(forward)
+    theirs, saved = {base_of(one) for one in every[:results] if hasattr(one, "op")}, every[results:]
+    by_name = {node.name: node for node in backward.nodes if node.op == "placeholder"}
+    inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
+    known = {f"primals_{place + 1}" for place in static}
+    moving = behind([node for name, node in inputs.items() if name not in known])
+    learnt = behind(_wanting(inputs, backward)) & moving  # neither a mask of attention nor a weight in another type
+    inputs = {name: node for name, node in inputs.items() if name in known}
+    graph = BackwardGraph.of(backward, gradients_of(backward, inputs))
+    found = {}
+    for made in saved:
+        taken = by_name.get(getattr(made, "name", ""))
+        own = base_of(made).op != "placeholder" and base_of(made) not in theirs
+        if taken is not None and made in learnt and own and _suits(made, minimum):
+            slice_ = slice_of(taken, graph) if _near(taken, graph) else None
+            if slice_ is not None and has_text(slice_) and _size_from(made.meta["val"], slice_) is not None:
+                found[made] = slice_
+    # One storage that two values are views of is freed when both are packed.
+    whole = {base_of(made) for made in saved if made not in found and hasattr(made, "op")}
+    return {made: one for made, one in found.items() if base_of(made) not in whole}
+
+
+def _wanting(inputs: Mapping[str, Node], backward: Graph) -> list[Node]:
+    """The inputs of the forward graph that a gradient is made for."""
+    names = (f"primals_{place + 1}" for place, node in enumerate(outputs(backward)) if hasattr(node, "op"))
+    return [inputs[name] for name in names if name in inputs]
+
+
+def pack_reads(forward: Graph, backward: Graph, found: Mapping[Node, Slice], static: frozenset[int]) -> int:
+    """Rewrites both graphs. found: as of `readable`; static: as of rewriting.rewrite. Returns how many values are packed."""
+    places = {node: place for place, node in enumerate(backward.nodes)}
+    found = _apart(found)
+    programs = _programs(found)
+    others, tickets = _asks_for_inputs(backward, static), dict[Node, Node]()
+    for (slice_, number), made in zip(numbered(found.values()), found, strict=True):
+        tickets[slice_.taken] = _hand_over(forward, backward, made, slice_, number, others)
+        places[tickets[slice_.taken]] = places[slice_.taken]
+    for made, slice_ in found.items():
+        _read(backward, made, slice_, programs[made], tickets, places)
+    for taken in tickets:
+        backward.erase_node(taken)
+    _sort(backward, places)
+    return len(tickets)
+
+
+def _apart(found: Mapping[Node, Slice]) -> dict[Node, Slice]:
+    """Without those that would wait for one that waits for them: all that reads a value waits for what is read beside it."""
+    sound: dict[Node, Slice] = {}
+    waiting_for: dict[Node, list[Node]] = {}
+    for made, slice_ in found.items():
+        if not behind([slice_.taken], waiting_for) & set(slice_.inputs):
+            sound[made] = slice_
+            for node in slice_.inputs:
+                waiting_for.setdefault(node, []).extend(slice_.taken.users)
+    return sound
+
+
+def _programs(found: Mapping[Node, Slice]) -> dict[Node, str]:
+    """A layer whose operand only the backward graph has is measured by the first of those that know it."""
+    programs, known = {}, set[Node]()
+    for made, slice_ in found.items():
+        mine = {one.node for one in (*slice_.operands, *slice_.given)} - known
+        known |= mine
+        programs[made] = to_program(slice_, mine)
+    return programs
+
+
+def _near(taken: Node, graph: BackwardGraph) -> bool:
+    """May one copy serve all that reads it?"""
+    places = [graph.nodes.index(user) for user, _ in uses(taken)]
+    return bool(places) and max(places) - min(places) <= WIDE
+
+
+def _suits(made: Node, minimum: int) -> bool:
+    value = made.meta.get("val")
+    suits = isinstance(value, torch.Tensor) and value.dtype in LOSSY and nbytes(value) >= max(minimum, SOME)
+    return suits and bool(order_of(value.shape, value.stride()))
+
+
+def _size_from(value: Any, slice_: Slice) -> tuple[Node, int] | None:
+    """What is on the value's device while it is read, and which of its dimensions has the size that is not known."""
+    tensors = [one for one in slice_.moving if isinstance(one.meta.get("val"), torch.Tensor)]
+    moving = [one for one in tensors if one.meta["val"].device == value.device]
+    unknown = [size for size in value.shape if not isinstance(size, int)]
+    if not unknown:
+        return (moving[0], 0) if moving else None
+    if len(unknown) > 1:
+        return None
+    every = ((one, at, size) for one in moving for at, size in enumerate(one.meta["val"].shape))
+    return next(((one, at) for one, at, size in every if str(size) == str(unknown[0])), None)
+
+
+def _asks_for_inputs(backward: Graph, static: frozenset[int]) -> bool:
+    given = [place for place, node in enumerate(outputs(backward)) if hasattr(node, "op")]
+    return any(place not in static for place in given)
+
+
+def _hand_over(forward: Graph, backward: Graph, made: Node, slice_: Slice, number: int, others: bool) -> Node:
+    """A ticket in both graphs, made as soon as the value is. Returns that of the backward graph."""
+    inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
+    layers = list(dict.fromkeys([slice_.parameter, *(one.parameter for one in (*slice_.operands, *slice_.given))]))
+    operands, given = (tuple(layers.index(one.parameter) for one in every) for every in (slice_.operands, slice_.given))
+    place = ReadPlace(slice_.kind, number, len(layers), operands, given, others)
+    names = [*layers, *(name for _, name in slice_.leaves)]
+    with forward.inserting_after(made):
+        ticket = forward.call_function(operators.PACK_READ, (made, [], to_text(place), operators.LATER))
+    with forward.inserting_before(ticket):
+        ticket.update_arg(1, [view_of(forward, inputs[name]) for name in names])
+    with made.meta["val"].fake_mode:
+        ticket.meta["val"] = torch.empty((), dtype=torch.int64)
+    output = next(node for node in forward.nodes if node.op == "output")
+    output.args = ([ticket if one is made else one for one in output.args[0]], *output.args[1:])
+    with backward.inserting_before(slice_.taken):
+        taken = backward.placeholder(f"{slice_.taken.name}_ticket")
+    taken.meta["val"] = ticket.meta["val"]
+    return taken
+
+
+def view_of(graph: Any, parameter: Node) -> Node:
+    """Of its first element. The compiler may hand over a parameter itself as a copy in another layout, a view by stride never."""
+    view = graph.call_function(torch.ops.aten.as_strided.default, (parameter, [1], [1]))
+    view.meta["val"] = parameter.meta["val"].as_strided([1], [1])
+    return view
+
+
+def _read(backward: Graph, made: Node, slice_: Slice, program: str, tickets: dict[Node, Node], places: dict[Node, int]) -> None:
+    """One copy for all readers, when what they read beside it is there."""
+    value, inputs = made.meta["val"], [tickets.get(one, one) for one in slice_.inputs]
+    mine = [place for place, one in enumerate(slice_.inputs) if one in tickets]
+    like, dimension = _size_from(value, slice_) or (slice_.inputs[0], 0)
+    kind = str(value.dtype).removeprefix("torch.")
+    order = order_of(value.shape, value.stride()) or []
+    first = min(slice_.taken.users, key=lambda node: places.get(node, len(places)))
+    with backward.inserting_before(first):
+        arguments = (inputs, mine, program, sizes_of(value), order, kind, [slice_.inputs.index(like), dimension])
+        unpacked = backward.call_function(operators.UNPACK_READ, (tickets[slice_.taken], *arguments))
+    unpacked.meta["val"] = slice_.taken.meta["val"]
+    places[unpacked] = places[first]
+    slice_.taken.replace_all_uses_with(unpacked)
+
+
+def _sort(graph: Graph, places: dict[Node, int]) -> None:
+    """What is read waits for what it is read with; everything else keeps its order. Raises ValueError where one waits for another
+    that waits for it.
+    """
+    at = {node: (places[node], place) for place, node in enumerate(graph.nodes)}
+    missing = {node: len(node.all_input_nodes) for node in graph.nodes}
+    ready = [(at[node], node) for node, count in missing.items() if not count]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, node = heapq.heappop(ready)
+        ordered.append(node)
+        for user in node.users:
+            missing[user] -= 1
+            if not missing[user]:
+                heapq.heappush(ready, (at[user], user))
+    if len(ordered) < len(missing):
+        raise ValueError("values wait for each other")
+    for before, node in itertools.pairwise(ordered):
+        before.append(node)

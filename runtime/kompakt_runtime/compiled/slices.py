@@ -1,0 +1,226 @@
+"""What a compiled backward graph makes of a value that gradients which go on are made of: the part of the graph from the value to
+the gradients that the next products are given. Pure.
+
+Autograd has one node for each such operation, which can be run again with noise. A graph has none, but this part can.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from kompakt_runtime.compiled.weight_gradients import (
+    PRODUCT,
+    TURNS,
+    WeightGradient,
+    base_of,
+    linear_read,
+    name_of,
+    parameter_of,
+    uses,
+)
+
+Node = Any
+Graph = Any
+
+PRODUCTS: Final = frozenset({
+    "aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default", "aten.convolution.default",
+    "aten.convolution_backward.default",
+})  # fmt: skip
+SCATTERS: Final = ("embedding", "index_put", "scatter_add", "index_add")
+ITEM: Final = "getitem"
+EQUALS: Final = ("aten.eq.", "aten.ne.")  # what is equal to a value is not to its copy, as the largest number is to itself
+STRIDED: Final = "aten.as_strided.default"  # tells of memory, which inputs of an operator may have in another order
+NOTHING: Final[Mapping[Node, Sequence[Node]]] = {}
+MOST: Final = 400  # nodes; nobody runs more than that once more
+
+
+@dataclass(frozen=True, eq=False)
+class Slice:
+    """nodes: to be run, in order; inputs: what they read besides the value; moving: those of them that gradients went into;
+    deltas: gradients that go on; leaves: the gradient of a parameter, as a norm's, with its name; operands: what the value is
+    made into for products that make a parameter's gradient; parameter: the name of one, to call the place by; given:
+    products that read one of the deltas and an input of the forward graph, which nobody packs.
+    """
+
+    taken: Node
+    nodes: list[Node]
+    inputs: list[Node]
+    moving: list[Node]
+    deltas: list[Node]
+    leaves: list[tuple[Node, str]]
+    operands: list[WeightGradient]
+    parameter: str
+    given: list[WeightGradient]
+
+    @property
+    def kind(self) -> str:
+        """For the table of layers."""
+        names = [name_of(node) for node in self.nodes]
+        if any("attention" in name for name in names):
+            return "attention"
+        return "norm" if any(name.startswith(("aten.sum", "aten.mean", "aten.var")) for name in names) else "pointwise"
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardGraph:
+    """moving: nodes that gradients went into; deltas: of these what a product reads, or a view of it; gradients: as of
+    weight_gradients.gradients_of.
+    """
+
+    nodes: list[Node]
+    moving: set[Node]
+    deltas: set[Node]
+    gradients: Mapping[Node, set[str]]
+
+    @staticmethod
+    def of(graph: Graph, gradients: Mapping[Node, set[str]]) -> "BackwardGraph":
+        nodes = list(graph.nodes)
+        given = [node for node in nodes if node.op == "placeholder" and node.name.startswith("tangents")]
+        moving = behind(given) | set(given)
+        products = [node for node in nodes if ends(node)]
+        deltas = {base_of(read) for node in products for read in node.all_input_nodes if read in moving}
+        return BackwardGraph(nodes, moving, deltas & moving, gradients)
+
+
+def behind(nodes: Iterable[Node], waiting_for: Mapping[Node, Sequence[Node]] = NOTHING) -> set[Node]:
+    """All that these nodes have an effect on. waiting_for: what will wait for a node besides those that read it."""
+    found, waiting = set[Node](), list(nodes)
+    while waiting:
+        node = waiting.pop()
+        fresh = {user for user in (*node.users, *waiting_for.get(node, ())) if user not in found}
+        found |= fresh
+        waiting += fresh
+    return found
+
+
+def ends(node: Node) -> bool:
+    """Is a gradient that this reads one for the next layer to bear?"""
+    name = name_of(node)
+    return name in PRODUCTS or name.startswith("kompakt.") or any(scatter in name for scatter in SCATTERS)
+
+
+def slice_of(taken: Node, graph: BackwardGraph) -> Slice | None:
+    """From this input of the backward graph; None where anything is in it that cannot be run once more."""
+    found = _Found({taken: None}, {}, [], [])
+    for node in graph.nodes:
+        if any(one in found.inside and one not in found.deltas for one in node.all_input_nodes) and not _add(found, node, graph):
+            return None
+    given = [read for delta in found.deltas for node, _ in uses(delta) if (read := _given(node, graph)) is not None]
+    before = _pulled(found, given, graph, behind([taken]))
+    parameter = found.parameter(graph.gradients)
+    if before is None or not parameter or len(found.leaves) > 1:
+        return None
+    wanted = set(found.inside) - {taken} | before.nodes
+    moving = [one for one in before.inputs if one in graph.moving]
+    if len(wanted) > MOST or not moving:
+        return None
+    nodes = [node for node in graph.nodes if node in wanted]
+    return Slice(taken, nodes, list(before.inputs), moving, list(found.deltas), found.leaves, found.operands, parameter, given)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    inside: dict[Node, None]
+    deltas: dict[Node, None]
+    leaves: list[tuple[Node, str]]
+    operands: list[WeightGradient]
+
+    def parameter(self, gradients: Mapping[Node, set[str]]) -> str:
+        """Of a layer: a norm's weight alone is none whose bound would say what errors it bears."""
+        named = (parameter_of(delta, gradients) for delta in self.deltas)
+        return next((name for name in (*named, *(one.parameter for one in self.operands)) if name), "")
+
+
+@dataclass(frozen=True, eq=False)
+class _Before:
+    nodes: set[Node]
+    inputs: dict[Node, None]
+
+
+def _add(found: _Found, node: Node, graph: BackwardGraph) -> bool:
+    """False where the node is nothing that this can do with."""
+    if node.op == "output":
+        return _end(found, node, graph)
+    read = [one for one in node.all_input_nodes if one in found.inside and one not in found.deltas]
+    if name_of(node) in PRODUCTS and len(read) == 1 and (linear := _linear(node, read[0], graph)) is not None:
+        found.operands.append(linear)
+        return True
+    if not runs_again(node) or name_of(node).startswith(EQUALS):
+        return False
+    found.inside[node] = None
+    if node in graph.deltas:
+        found.deltas[node] = None
+    return True
+
+
+def _linear(node: Node, operand: Node, graph: BackwardGraph) -> WeightGradient | None:
+    turned = name_of(operand) in TURNS and operand.meta["val"].dim() == 2
+    return linear_read(node, operand, operand.args[0] if turned else operand, False, graph.gradients)
+
+
+def _given(node: Node, graph: BackwardGraph) -> WeightGradient | None:
+    """How a product reads an input of the forward graph for a parameter's gradient."""
+    operands = [one for one in node.all_input_nodes if one not in graph.moving and base_of(one).op == "placeholder"]
+    return _linear(node, operands[0], graph) if name_of(node) == PRODUCT and len(operands) == 1 else None
+
+
+def _end(found: _Found, output: Node, graph: BackwardGraph) -> bool:
+    """What the backward graph gives: gradients of parameters, and of what else wants one."""
+    for node in output.all_input_nodes:
+        if node in found.inside and node not in found.deltas:
+            names = graph.gradients.get(node, set())
+            if len(names) == 1:
+                found.leaves.append((node, next(iter(names))))
+            else:
+                found.deltas[node] = None
+    return True
+
+
+def runs_again(node: Node) -> bool:
+    """Has no effect but its result, which depends on nothing but what it reads."""
+    if name_of(node) == ITEM:
+        return True
+    target = node.target
+    if node.op != "call_function" or getattr(target, "namespace", "") not in ("aten", "prims") or name_of(node) == STRIDED:
+        return False
+    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+
+
+def _pulled(found: _Found, given: Sequence[WeightGradient], graph: BackwardGraph, after: set[Node]) -> _Before | None:
+    """What the nodes inside read besides, back to what is in memory anyway; None where that depends on the value itself."""
+    before = _Before(set(), {})
+    waiting = [one for node in found.inside if node.op != "placeholder" for one in node.all_input_nodes]
+    waiting += [node for one in (*found.operands, *given) for node in (one.operand, one.delta)]
+    while waiting:
+        node = waiting.pop()
+        if node in found.inside or node in before.nodes or node in before.inputs or is_size(node):
+            continue
+        if node in after and base_of(node) not in found.deltas:
+            return None
+        if _in_memory(node, graph):
+            before.inputs[node] = None
+        else:
+            before.nodes.add(node)
+            waiting += node.all_input_nodes
+    return before
+
+
+def is_size(node: Node) -> bool:
+    """Of a tensor, where it is not known before the graph runs."""
+    return isinstance(node.meta.get("val"), int | torch.SymInt)
+
+
+def _in_memory(node: Node, graph: BackwardGraph) -> bool:
+    several = name_of(node) == ITEM and base_of(node) is node
+    return node.op == "placeholder" or several or ends(node) or node in graph.deltas or not runs_again(node)
+
+
+def numbered(slices: Iterable[Slice]) -> Iterator[tuple[Slice, int]]:
+    """Each with its number among those of its parameter and kind."""
+    counts: dict[tuple[str, str], int] = {}
+    for one in slices:
+        key = one.parameter, one.kind
+        counts[key] = counts.get(key, 0) + 1
+        yield one, counts[key]
