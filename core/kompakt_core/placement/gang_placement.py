@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, MegabytesPerSecond, NodeName
+from kompakt_core.ids import NO_BANDWIDTH, NO_GPUS, MegabytesPerSecond
 from kompakt_core.placement.choose import choose, edges_rejection
+from kompakt_core.placement.level_order import in_rank_order
 from kompakt_core.placement.model import (
     Choice,
     Gang,
@@ -46,7 +47,7 @@ def plan_gang(snapshot: Snapshot, gang: Gang, labels: Mapping[Level, str] = LEVE
     search = SeatSearch(snapshot, gang, labels)
     found = search.seat()
     if found is not None:
-        return _plan(snapshot, gang, *found)
+        return _plan(snapshot, gang, *found, labels)
     if not SeatSearch(_emptied(snapshot), replace(gang, excluded=frozenset()), labels).holds():
         return Rejection(Reason.NEVER_FITS, detail="demands")
     return _not_now(search)
@@ -89,8 +90,10 @@ def _not_now(search: SeatSearch) -> Rejection:
     return Rejection(Reason.DOES_NOT_FIT_NOW, have=search.placeable(), need=need)
 
 
-def _plan(snapshot: Snapshot, gang: Gang, level: Level, seating: Seating) -> Plan:
-    ranked = _in_rank_order(seating, gang)
+def _plan(snapshot: Snapshot, gang: Gang, level: Level, seating: Seating, labels: Mapping[Level, str]) -> Plan:
+    """Where the gang's edges name ranks, these go by index alone."""
+    by_index = sorted(seating, key=lambda seat: (seat[0].gpus == 0, seat[0].index))
+    ranked = by_index if gang.edges else in_rank_order(seating, gang, snapshot, labels)
     seats = tuple(Seat(worker, node, choice.order, choice.value, rank) for rank, (worker, node, choice) in enumerate(ranked))
     return Plan(level, worst(seating, gang), _ideal(snapshot, gang, seating), seats)
 
@@ -100,16 +103,3 @@ def _ideal(snapshot: Snapshot, gang: Gang, seating: Seating) -> MegabytesPerSeco
     sizes = {worker.gpus for worker in gang.workers if worker.gpus}
     requests = joint_requests(seating, gang) if gang.edges else [(gpus, gang.gpu_request) for gpus in sizes]
     return min((ideal_value(snapshot, gpus, gpu_request) for gpus, gpu_request in requests), default=NO_BANDWIDTH)
-
-
-def _in_rank_order(seating: Seating, gang: Gang) -> Seating:
-    """Rank 0 is the first worker that has GPUs; its node's workers follow, then node by node, so that neighbours in
-    rank are neighbours in the cluster; workers without GPUs come last. All by index, and by index alone where the gang's
-    edges name ranks.
-    """
-    if gang.edges:
-        return sorted(seating, key=lambda seat: (seat[0].gpus == 0, seat[0].index))
-    first: dict[NodeName, int] = {}
-    for _worker, node, _ in sorted(seating, key=lambda seat: (seat[0].gpus == 0, seat[0].index)):
-        first.setdefault(node, len(first))
-    return sorted(seating, key=lambda seat: (seat[0].gpus == 0, first[seat[1]], seat[0].index))

@@ -1,0 +1,86 @@
+"""Ranks along the levels of the network: which of a gang's nodes follows which, and which worker sits where."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kompakt_core.ids import NodeName
+from kompakt_core.patterns.names import Pattern
+from kompakt_core.placement.collective_cost import Collective, Costs
+from kompakt_core.placement.model import Gang, Level, Snapshot
+from kompakt_core.placement.rank_mapping import Seating
+from kompakt_core.placement.rank_order import MAX_SEARCHED, best_order
+from kompakt_core.placement.seating import kinds_of
+from kompakt_core.profile.sensitivity import LEVEL_FACTORS
+
+STEPS: Final = 20_000  # of a search while gangs wait: a tenth of a second at most
+# Whole numbers, so that equal orders cost the same to the last bit.
+LEVEL_COSTS: Final = {Level(name): round(20 * factor) for name, factor in LEVEL_FACTORS.items()}
+
+Path = tuple[str, str]  # block and rack
+
+
+def in_rank_order(seating: Seating, gang: Gang, snapshot: Snapshot, labels: Mapping[Level, str]) -> Seating:
+    """The seats in order of ranks. Workers with equal demands may have changed seats, nothing else.
+
+    Rank 0 is the first worker that has GPUs, on the node that it had. Its node's workers follow, then node by node, rack by rack
+    and block by block; workers without GPUs come last. Workers on one node, and those with equal demands, rank by index.
+    """
+    by_index = sorted(seating, key=lambda seat: (seat[0].gpus == 0, seat[0].index))
+    nodes = list(dict.fromkeys(node for _, node, _ in by_index))
+    if len(nodes) == 1:
+        return by_index
+    pods = Counter(node for worker, node, _ in by_index if worker.gpus)
+    order = _ordered(pods, gang.gpu_request.pattern, snapshot, labels)
+    place = {node: number for number, node in enumerate([*order, *nodes[len(order) :]])}
+    return sorted(_moved(seating, place), key=lambda seat: (seat[0].gpus == 0, place[seat[1]], seat[0].index))
+
+
+def _ordered(pods: Mapping[NodeName, int], pattern: Pattern, snapshot: Snapshot, labels: Mapping[Level, str]) -> list[NodeName]:
+    """For a ring no order is better than one that leaves no rack, and no block, before it is through."""
+    nodes = list(pods)
+    paths = {node: _path(node, snapshot, labels) for node in nodes}
+    nodes = _grouped(paths)
+    if pattern is not Pattern.TREE or not 2 < len(nodes) <= MAX_SEARCHED:
+        return nodes
+    # The search begins with the order by racks, and keeps it where none is cheaper.
+    found = best_order(Collective.TREE, [pods[node] for node in nodes], _level_costs([paths[node] for node in nodes]), STEPS)
+    return [nodes[i] for i in found.nodes]
+
+
+def _path(node: NodeName, snapshot: Snapshot, labels: Mapping[Level, str]) -> Path:
+    """A node without a rack's label shares no rack; those without a block's label are taken to share one."""
+    own = snapshot.nodes[node].labels
+    return own.get(labels.get(Level.BLOCK, ""), ""), own.get(labels.get(Level.RACK, ""), "") or f"/{node}"
+
+
+def _grouped(paths: Mapping[NodeName, Path]) -> list[NodeName]:
+    """Blocks and racks in the order in which they appear first, the nodes of each as they were."""
+    blocks: dict[str, int] = {}
+    racks: dict[Path, int] = {}
+    for path in paths.values():
+        blocks.setdefault(path[0], len(blocks))
+        racks.setdefault(path, len(racks))
+    return sorted(paths, key=lambda node: (blocks[paths[node][0]], racks[paths[node]]))
+
+
+def _level_costs(paths: Sequence[Path]) -> Costs:
+    def level(one: int, two: int) -> Level:
+        if one == two:
+            return Level.MACHINE
+        if paths[one] == paths[two]:
+            return Level.RACK
+        return Level.BLOCK if paths[one][0] == paths[two][0] else Level.CLUSTER
+
+    numbers = range(len(paths))
+    return [[LEVEL_COSTS[level(one, two)] for two in numbers] for one in numbers]
+
+
+def _moved(seating: Seating, place: Mapping[NodeName, int]) -> Seating:
+    """The seats of each kind of workers in the order of their nodes, given out by index."""
+    seat_of = {worker.index: (node, choice) for worker, node, choice in seating}
+    seats: Seating = []
+    for workers in kinds_of([worker for worker, _, _ in seating]):  # each kind by index
+        places = sorted((seat_of[worker.index] for worker in workers), key=lambda one: place[one[0]])
+        seats += [(worker, node, choice) for worker, (node, choice) in zip(workers, places, strict=True)]
+    return seats

@@ -1,0 +1,34 @@
+"""Pods get ranks, and nodes, along the racks of the cluster: what the planner writes on them."""
+
+from kompakt_core import contract as c
+from tests.support.extender.leader import Leader
+from tests.support.extender.world import World
+
+
+def in_turn(racks: str) -> Leader:
+    """A leader over empty DGX-1 nodes, named n0, n1, ... whatever their rack."""
+    world = World()
+    for index, rack in enumerate(racks):
+        world.add_node(f"n{index}", rack=rack)
+    leader = Leader(world)
+    leader.take_over()
+    return leader
+
+
+async def test_pods_follow_the_racks_and_rank_by_their_index() -> None:
+    leader = in_turn("abab")
+    await leader.place("j", 4, 8)
+    notes = [leader.annotations(f"j-worker-{index}-a1") for index in range(4)]
+    assert [note[c.ANN_RANK] for note in notes] == ["0", "1", "2", "3"]
+    assert [note[c.ANN_PLANNED_NODE] for note in notes] == ["n0", "n2", "n1", "n3"]
+    assert [(seat.node, seat.rank) for seat in leader.seats("j")] == [("n0", 0), ("n2", 1), ("n1", 2), ("n3", 3)]
+
+
+async def test_a_plan_that_was_written_is_read_in_the_order_of_its_ranks_by_the_next_leader() -> None:
+    leader = in_turn("ababa")
+    await leader.place("j", 10, 4)
+    following = Leader(leader.world)
+    following.take_over()
+    await following.settle()
+    assert following.seats("j") == leader.seats("j")
+    assert [seat.node for seat in leader.seats("j")] == [node for node in ("n0", "n2", "n4", "n1", "n3") for _ in range(2)]
