@@ -4,10 +4,11 @@ Nodes are numbered from 0; a node's ranks follow each other, so an order of node
 node i has, each at least 1. `costs[i][j]`: what it costs node i to send node j the whole vector, in any one unit, as a level's
 factor or measured seconds; `costs[i][i]`: the same between two ranks of node i. Whole numbers keep all sums exact.
 
-All-reduce is priced by its rounds, as Thakur, Rabenseifner and Gropp do (Optimization of Collective Communication Operations in
-MPICH, IJHPCA 2005): a round takes as long as its slowest pair. A ring is priced by the sum of its hops, which Cloud Collectives
-lowers (Luo et al., arXiv 2105.14088): its slowest hop is the same in every order that leaves a rack, while each further hop that
-leaves one shares the link that the others use.
+An order costs the sum of what all messages carry, each share of the vector times what that pair costs. So does Cloud Collectives
+price a ring (Luo et al., arXiv 2105.14088): messages that leave a rack at one time share its link, so their number counts; the
+dearest of them is the same in every order that leaves a rack. The rounds of the others are those of Thakur, Rabenseifner and
+Gropp (Optimization of Collective Communication Operations in MPICH, IJHPCA 2005). Where sums are equal, rounds that take as long
+as their slowest pair decide. benchmarks.rank_order compares this with measured times.
 """
 
 from collections.abc import Sequence
@@ -63,19 +64,21 @@ def order_cost(collective: Collective, order: Sequence[int], ranks: Sequence[int
     """What the collective costs with the nodes in this order.
 
     RING: (sum of costs over all ranks i of the hop from i to i + 1, the last to the first; 0).
-    Else: (2 x sum over rounds of share x slowest pair, 2 x sum over rounds and pairs of share x pair). A pair costs what its
+    Else: (2 x sum over rounds and pairs of share x pair, 2 x sum over rounds of share x dearest pair). A pair costs what its
     slower direction does. The factor 2: back and forth.
     """
     place = [node for node in order for _ in range(ranks[node])]
+    if len(place) < 2:
+        return (0, 0)
     if collective is Collective.RING:
-        hops = zip(place, [*place[1:], place[0]], strict=True)
-        return (sum(costs[one][two] for one, two in hops) if len(place) > 1 else 0, 0)
-    slowest = total = 0.0
+        hops = [costs[one][two] for one, two in zip(place, [*place[1:], place[0]], strict=True)]
+        return (sum(hops), 0)
+    total = slowest = 0.0
     for exchange in exchanges(collective, len(place)):
         pairs = [pair_cost(costs, place[one], place[two]) for one, two in exchange.pairs]
-        slowest += exchange.share * max(pairs)
         total += exchange.share * sum(pairs)
-    return (2 * slowest, 2 * total)
+        slowest += exchange.share * max(pairs)
+    return (2 * total, 2 * slowest)
 
 
 def pair_cost(costs: Costs, one: int, two: int) -> float:
@@ -88,30 +91,28 @@ def lower_bound(collective: Collective, ranks: Sequence[int], costs: Costs) -> f
 
     RING: without its dearest hop a tour joins all nodes, so it costs at least the cheapest spanning tree, and one hop at least as
     dear as that tree's dearest edge (directions taken as the cheaper one); also at least every node's cheapest hop out, and in.
-    Else: every round at least its floor, and one round at least the spanning tree's dearest edge, since the rounds together join
-    all nodes.
+    Else: each round at least half of what the ranks in it with the cheapest partners would pay for these; and all pairs together
+    join the ranks, so they cost at least the cheapest spanning tree times the smallest share.
     """
     count = len(ranks)
+    if sum(ranks) < 2:
+        return 0.0
     if collective is Collective.RING:
         within = sum(costs[i][i] * (ranks[i] - 1) for i in range(count))
-        return within + _tour_bound(costs) if count > 1 else costs[0][0] * (ranks[0] if ranks[0] > 1 else 0)
+        return within + (_tour_bound(costs) if count > 1 else costs[0][0])
     rounds = exchanges(collective, sum(ranks))
-    least = floors(rounds, ranks, costs)
-    dearest = max(spanning_tree([[pair_cost(costs, i, j) for j in range(count)] for i in range(count)]), default=0.0)
-    joining = min((one.share * max(0, dearest - floor) for one, floor in zip(rounds, least, strict=True)), default=0.0)
-    return 2 * (sum(one.share * floor for one, floor in zip(rounds, least, strict=True)) + joining)
+    partners = sorted(cheapest for i, cheapest in enumerate(cheapest_partners(ranks, costs)) for _ in range(ranks[i]))
+    apart = sum(one.share * sum(partners[: 2 * len(one.pairs)]) / 2 for one in rounds)
+    place = [node for node in range(count) for _ in range(ranks[node])]
+    joined = sum(spanning_tree([[pair_cost(costs, one, two) for two in place] for one in place]))
+    return 2 * max(apart, joined * min(one.share for one in rounds))
 
 
-def floors(rounds: Sequence[Exchange], ranks: Sequence[int], costs: Costs) -> list[float]:
-    """What each round costs at least: of 2 m ranks in m pairs, not all have partners cheaper than 2 m - 1 ranks could have."""
+def cheapest_partners(ranks: Sequence[int], costs: Costs) -> list[float]:
+    """Of each node the least that an exchange of one of its ranks with any other rank costs; 0 for a rank alone."""
     count = len(ranks)
-
-    def cheapest(node: int) -> float:
-        partners = (other for other in range(count) if other != node or ranks[node] > 1)
-        return min((pair_cost(costs, node, other) for other in partners), default=0.0)
-
-    partners = sorted(cheapest(node) for node in range(count) for _ in range(ranks[node]))
-    return [partners[2 * len(one.pairs) - 1] for one in rounds]
+    partners = ([pair_cost(costs, i, j) for j in range(count) if j != i or ranks[i] > 1] for i in range(count))
+    return [min(costs_of_node, default=0.0) for costs_of_node in partners]
 
 
 def _tour_bound(costs: Costs) -> float:

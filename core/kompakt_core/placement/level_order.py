@@ -13,7 +13,7 @@ from kompakt_core.placement.rank_order import MAX_SEARCHED, best_order
 from kompakt_core.placement.seating import kinds_of
 from kompakt_core.profile.sensitivity import LEVEL_FACTORS
 
-STEPS: Final = 20_000  # of a search while gangs wait: a tenth of a second at most
+STEPS: Final = 5_000  # of a search while gangs wait: some hundredths of a second
 # Whole numbers, so that equal orders cost the same to the last bit.
 LEVEL_COSTS: Final = {Level(name): round(20 * factor) for name, factor in LEVEL_FACTORS.items()}
 

@@ -12,7 +12,7 @@ from kompakt_core.placement.round_search import RoundSearch
 
 MAX_SEARCHED: Final = 12  # nodes; of more, hardly anything would be seen of all orders
 TRIES: Final = 5_000  # orders that are priced while neighbours of an order are looked through
-STEPS: Final = 200_000  # beginnings of orders: a second
+STEPS: Final = 100_000  # beginnings of orders: a second
 
 Priced = tuple[OrderCost, tuple[int, ...]]
 

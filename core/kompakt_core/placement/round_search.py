@@ -3,8 +3,9 @@ the exchanges among the ranks placed so far cost as much as the best order known
 """
 
 from collections.abc import Iterator, Sequence
+from operator import mul
 
-from kompakt_core.placement.collective_cost import Collective, Costs, OrderCost, exchanges, floors, pair_cost
+from kompakt_core.placement.collective_cost import Collective, Costs, OrderCost, cheapest_partners, exchanges, pair_cost
 
 
 class RoundSearch:
@@ -21,16 +22,19 @@ class RoundSearch:
         self._kinds = _kinds(ranks, costs)
         rounds = exchanges(collective, sum(ranks))
         self._shares = [exchange.share for exchange in rounds]
-        self._floors = floors(rounds, ranks, costs)
+        self._cheapest = cheapest_partners(ranks, costs)
         # Of each rank, what it exchanges with lower ranks: (round, lower rank).
         self._earlier: list[list[tuple[int, int]]] = [[] for _ in range(sum(ranks))]
         for number, exchange in enumerate(rounds):
             for low, high in exchange.pairs:
                 self._earlier[high].append((number, low))
+        weights = [sum(self._shares[number] for number, _ in earlier) for earlier in self._earlier]
+        # Of the ranks from each one on, what they exchange with lower ones in shares of the vector, the most first.
+        self._weights = [sorted(weights[rank:], reverse=True) for rank in range(len(weights) + 1)]
 
     def run(self) -> None:
         """Looks at all orders that begin with node 0, or at as many beginnings of orders as `steps` says."""
-        self._place(0, [], [], self._floors, 0.0)
+        self._place(0, [], [], [0.0] * len(self._shares), 0.0)
 
     def _place(self, node: int, order: list[int], place: list[int], slowest: list[float], total: float) -> None:
         """Puts the node behind those placed, and all others behind it in turn."""
@@ -45,13 +49,19 @@ class RoundSearch:
                 cost = self._pairs[place[low]][node]
                 slowest[number] = max(slowest[number], cost)
                 total += self._shares[number] * cost
-        cost_so_far = (2 * sum(share * most for share, most in zip(self._shares, slowest, strict=True)), 2 * total)
-        if cost_so_far >= self.best[0]:
+        slow = sum(map(mul, self._shares, slowest))
+        if (2 * (total + self._rest(order, len(place))), 2 * slow) >= self.best[0]:
             return
         if len(order) == len(self._ranks):
-            self.best = (cost_so_far, tuple(order))
+            self.best = ((2 * total, 2 * slow), tuple(order))
         for following in self._next(order):
             self._place(following, order, place, slowest, total)
+
+    def _rest(self, order: Sequence[int], placed: int) -> float:
+        """What the ranks that are left pay at least: those with the cheapest partners exchange the most."""
+        left = (node for node in range(len(self._ranks)) if node not in order)
+        cheapest = sorted(self._cheapest[node] for node in left for _ in range(self._ranks[node]))
+        return sum(weight * cost for weight, cost in zip(self._weights[placed], cheapest, strict=True))
 
     def _next(self, order: Sequence[int]) -> Iterator[int]:
         """Nodes to follow; of those that nothing tells apart, the first."""
