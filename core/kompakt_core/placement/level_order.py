@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from kompakt_core.ids import NodeName
@@ -43,9 +44,21 @@ def _ordered(pods: Mapping[NodeName, int], pattern: Pattern, snapshot: Snapshot,
     nodes = _grouped(paths)
     if pattern is not Pattern.TREE or not 2 < len(nodes) <= MAX_SEARCHED:
         return nodes
-    # The search begins with the order by racks, and keeps it where none is cheaper.
-    found = best_order(Collective.TREE, [pods[node] for node in nodes], _level_costs([paths[node] for node in nodes]), STEPS)
-    return [nodes[i] for i in found.nodes]
+    order = _tree_order(tuple(pods[node] for node in nodes), _numbered([paths[node] for node in nodes]))
+    return [nodes[i] for i in order]
+
+
+@lru_cache(maxsize=1024)
+def _tree_order(pods: tuple[int, ...], places: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """The search begins with the nodes as they are, and keeps them so where no order is cheaper."""
+    return best_order(Collective.TREE, pods, _level_costs(places), STEPS).nodes
+
+
+def _numbered(paths: Sequence[Path]) -> tuple[tuple[int, int], ...]:
+    """Block and rack by numbers, so that gangs on other racks, spread alike, have one answer."""
+    blocks = {path[0]: number for number, path in enumerate(reversed(paths))}
+    racks = {path: number for number, path in enumerate(reversed(paths))}
+    return tuple((blocks[path[0]], racks[path]) for path in paths)
 
 
 def _path(node: NodeName, snapshot: Snapshot, labels: Mapping[Level, str]) -> Path:
@@ -64,15 +77,15 @@ def _grouped(paths: Mapping[NodeName, Path]) -> list[NodeName]:
     return sorted(paths, key=lambda node: (blocks[paths[node][0]], racks[paths[node]]))
 
 
-def _level_costs(paths: Sequence[Path]) -> Costs:
+def _level_costs(places: Sequence[tuple[int, int]]) -> Costs:
     def level(one: int, two: int) -> Level:
         if one == two:
             return Level.MACHINE
-        if paths[one] == paths[two]:
+        if places[one] == places[two]:
             return Level.RACK
-        return Level.BLOCK if paths[one][0] == paths[two][0] else Level.CLUSTER
+        return Level.BLOCK if places[one][0] == places[two][0] else Level.CLUSTER
 
-    numbers = range(len(paths))
+    numbers = range(len(places))
     return [[LEVEL_COSTS[level(one, two)] for two in numbers] for one in numbers]
 
 

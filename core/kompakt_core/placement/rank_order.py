@@ -6,6 +6,7 @@ from itertools import combinations, islice
 from typing import Final
 
 from kompakt_core.errors import InvalidInput
+from kompakt_core.placement.cheapest_tree import cheapest_tree
 from kompakt_core.placement.collective_cost import Collective, Costs, OrderCost, lower_bound, order_cost
 from kompakt_core.placement.ring_tour import MAX_TOUR, cheapest_tour
 from kompakt_core.placement.round_search import RoundSearch
@@ -35,8 +36,8 @@ class RankOrder:
 def best_order(collective: Collective, ranks: Sequence[int], costs: Costs, steps: int = STEPS) -> RankOrder:
     """The cheapest order found that begins with node 0; never dearer than 0, 1, 2, ...; same inputs, same order.
 
-    Exact for a ring of up to 12 nodes (Held and Karp); for the others where branch and bound ends within `steps` beginnings of
-    orders, which is not tried on more than 12 nodes; and for rings that meet the bound, which all do whose costs are levels.
+    Exact by what counts for up to 12 nodes: a ring (Held and Karp), a tree of one rank on each node, and the others where branch
+    and bound ends within `steps` beginnings of orders. For more where a ring meets the bound, as it does if costs are levels.
     Beginning with node 0 loses nothing to a ring, nor to halving-doubling among 2^k nodes alike in ranks.
     Raises InvalidInput where the numbers do not go together.
     """
@@ -53,6 +54,8 @@ def best_order(collective: Collective, ranks: Sequence[int], costs: Costs, steps
         found, exact = start, True
     elif collective is Collective.RING:
         found, exact = _best_ring(start, costs, bound, priced)
+    elif collective is Collective.TREE and max(ranks) == 1 and count <= MAX_SEARCHED:
+        found, exact = min(start, priced(cheapest_tree(costs))), True
     else:
         found, exact = _best_rounds(collective, ranks, costs, _improved(start, priced), steps)
     return RankOrder(found[1], found[0], found[0][0] if exact else bound, exact)
