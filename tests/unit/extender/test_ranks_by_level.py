@@ -2,6 +2,7 @@
 
 from kompakt_core import contract as c
 from tests.support.extender.leader import Leader
+from tests.support.extender.made_objects import gang_pod
 from tests.support.extender.world import World
 
 
@@ -22,6 +23,16 @@ async def test_pods_follow_the_racks_and_rank_by_their_index() -> None:
     assert [note[c.ANN_RANK] for note in notes] == ["0", "1", "2", "3"]
     assert [note[c.ANN_PLANNED_NODE] for note in notes] == ["n0", "n2", "n1", "n3"]
     assert [(seat.node, seat.rank) for seat in leader.seats("j")] == [("n0", 0), ("n2", 1), ("n1", 2), ("n3", 3)]
+
+
+async def test_pods_of_others_get_nodes_rack_by_rack_in_the_order_of_their_own_indices() -> None:
+    leader = in_turn("abab")
+    for index in range(4):
+        leader.world.add_pod(gang_pod("train", index, 4, 8))
+    await leader.settle()
+    ranks = {int(leader.annotations(name)[c.ANN_RANK]): name for name in leader.world.pods}
+    assert [int(ranks[rank].split("-")[1]) for rank in range(4)] == list(range(4))
+    assert [leader.annotations(ranks[rank])[c.ANN_PLANNED_NODE] for rank in range(4)] == ["n0", "n2", "n1", "n3"]
 
 
 async def test_a_plan_that_was_written_is_read_in_the_order_of_its_ranks_by_the_next_leader() -> None:
