@@ -91,9 +91,9 @@ def _level_costs(places: Sequence[tuple[int, int]]) -> Costs:
 
 def _moved(seating: Seating, place: Mapping[NodeName, int]) -> Seating:
     """The seats of each kind of workers in the order of their nodes, given out by index."""
-    seat_of = {worker.index: (node, choice) for worker, node, choice in seating}
+    seat_of = {id(worker): (node, choice) for worker, node, choice in seating}  # pods without an index share one
     seats: Seating = []
     for workers in kinds_of([worker for worker, _, _ in seating]):  # each kind by index
-        places = sorted((seat_of[worker.index] for worker in workers), key=lambda one: place[one[0]])
+        places = sorted((seat_of[id(worker)] for worker in workers), key=lambda one: place[one[0]])
         seats += [(worker, node, choice) for worker, (node, choice) in zip(workers, places, strict=True)]
     return seats

@@ -73,6 +73,13 @@ def test_workers_of_one_kind_rank_by_index_and_all_keep_a_seat(places: list[tupl
     assert len(set(taken)) == len(taken)
 
 
+def test_workers_that_share_an_index_have_a_seat_each() -> None:
+    """So do the pods of a job that carry no label with one."""
+    alike = tuple(replace(worker(i, 8), index=index) for i, index in enumerate((0, 1 << 30, 1 << 30)))
+    plan = planned(cluster(*(at(f"n{i}", "r1") for i in range(3))), replace(gang(3, 8), workers=alike))
+    assert [(seat.worker.pod, seat.node) for seat in plan.seats] == [(f"job-worker-{i}-a1", f"n{i}") for i in range(3)]
+
+
 TURNS = (at("n0", "r1"), at("n1", "r2"), at("n2", "r1"), at("n3", "r2"))
 
 
