@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kompakt_core.placement.beside import nearest_first
+from kompakt_core.placement.beside import near_neighbours, nearest_first
 from kompakt_core.placement.gang_placement import plan_gang
 from kompakt_core.placement.model import Level, Plan, Reason, Rejection
 from kompakt_core.policy.place_or_wait import GangReservation, LevelWait, accepted_levels, place_or_wait
@@ -53,7 +53,8 @@ def _decide_beside(one: PlanningRequest, levels: Mapping[Level, str]) -> Plan | 
     for level, gang in nearest_first(one.gang, one.snapshot, one.nodes_beside, levels):
         result = plan_gang(one.snapshot, gang, levels)
         if isinstance(result, Plan):
-            return replace(result, level=level)
+            stay = {seat.rank: seat.node for seat in one.beside}
+            return near_neighbours(replace(result, level=level), stay, one.snapshot, levels)
     return Rejection(Reason.DOES_NOT_FIT_NOW, need=len(one.pods))
 
 

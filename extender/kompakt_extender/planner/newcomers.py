@@ -6,13 +6,13 @@ no pod of the gang has come or gone for a moment.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Final
 
 from kompakt_core import contract
 from kompakt_core.contract.plan_record import PlanRecord, SeatRecord, digest_of
 from kompakt_core.contract.scheduling_record import Record, State
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_core.placement.beside import free_ranks
 from kompakt_extender.gang_state import GangState, SeenPods
 from kompakt_extender.views import JobKind, JobView, PodView
 
@@ -63,8 +63,7 @@ def joined(
     before: PlanRecord, stay: Sequence[SeatRecord], new: PlanRecord, gpus: Mapping[NodeName, Sequence[GpuUuid]]
 ) -> PlanRecord:
     """The plan of all: newcomers take the ranks that are free, the lowest first. `gpus`: of each node, by index."""
-    taken = {seat.rank for seat in stay}
-    ranks = (rank for rank in count() if rank not in taken)
+    ranks = free_ranks({seat.rank for seat in stay})
     seats = [*stay, *(replace(seat, rank=next(ranks)) for seat in new.pods)]
     values = [seat.value for seat in seats if seat.indices]
     return with_digest(
