@@ -62,7 +62,9 @@ def _numbered(paths: Sequence[Path]) -> tuple[tuple[int, int], ...]:
 
 
 def _path(node: NodeName, snapshot: Snapshot, labels: Mapping[Level, str]) -> Path:
-    """A node without a rack's label shares no rack; those without a block's label are taken to share one."""
+    """A node without a rack's label shares no rack. Those without a block's label share one, unlike in rank_mapping: nodes of two
+    blocks share no rack, so a cluster that names no blocks would have none. SeatSearch.domains takes it so too.
+    """
     own = snapshot.nodes[node].labels
     return own.get(labels.get(Level.BLOCK, ""), ""), own.get(labels.get(Level.RACK, ""), "") or f"/{node}"
 
