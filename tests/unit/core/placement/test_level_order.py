@@ -110,8 +110,10 @@ def test_of_two_kinds_each_follows_the_racks_and_rank_0_stays_the_first_worker_w
 
 
 def test_beyond_what_is_searched_a_tree_goes_rack_by_rack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(level_order, "MAX_SEARCHED", 3)
-    assert nodes_of(planned(cluster(*TURNS), gang(4, 8, TREE))) == ["n0", "n2", "n1", "n3"]
+    nodes = *TURNS, at("n4", "r1")
+    assert nodes_of(planned(cluster(*nodes), gang(5, 8, TREE))) == ["n0", "n2", "n1", "n3", "n4"]
+    monkeypatch.setattr(level_order, "MAX_SEARCHED", 4)
+    assert nodes_of(planned(cluster(*nodes), gang(5, 8, TREE))) == ["n0", "n2", "n4", "n1", "n3"]
 
 
 def test_a_tree_leaves_a_rack_where_its_rounds_do() -> None:
