@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=6)
     parser.add_argument("--node-mbit", type=int, default=100, help="each way, of every node's link")
     parser.add_argument("--rack-mbit", type=int, default=50, help="each way, of each rack's link, which its nodes share")
-    parser.add_argument("--megabytes", type=int, default=1)
+    parser.add_argument("--mebibytes", type=int, default=1, help="of each all-reduce, in 32-bit numbers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=2, help="all-reduces of each order in each round")
     parser.add_argument("--collectives", type=Collective, nargs="+", default=list(Collective))
@@ -154,10 +154,10 @@ def main() -> None:
     print(
         f"{args.nodes} nodes, racks {' '.join(map(str, racks))}; Mbit/s each way: nodes {args.node_mbit}, racks {args.rack_mbit}"
     )
-    print(f"{args.megabytes} MB, {args.rounds} rounds of {args.repeats} all-reduces in each order; median (least..most)")
+    print(f"{args.mebibytes} MiB, {args.rounds} rounds of {args.repeats} all-reduces in each order; median (least..most)")
     with workers(Fabric(racks, args.node_mbit, args.rack_mbit)) as nodes:
         for collective in args.collectives:
-            times = measured(nodes, collective, all_orders(racks), args.megabytes << 18, args.rounds, args.repeats)
+            times = measured(nodes, collective, all_orders(racks), args.mebibytes << 18, args.rounds, args.repeats)
             print("\n".join(report(collective, times, ours(collective, racks), args.every)), flush=True)
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,11 +58,12 @@ def _alone(command: Sequence[str], env: Mapping[str, str] | None = None) -> Iter
     words = ["unshare", "-n", *command]
     program = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
     try:
-        _wait_until_apart(program)
+        wait_until_apart(program)
         yield program
     finally:
         if program.stdin:
-            program.stdin.close()
+            with suppress(OSError):  # what it never read; it may be gone
+                program.stdin.close()
         try:
             program.wait(10)
         except subprocess.TimeoutExpired:
@@ -72,13 +73,19 @@ def _alone(command: Sequence[str], env: Mapping[str, str] | None = None) -> Iter
             program.stdout.close()
 
 
-def _wait_until_apart(program: "subprocess.Popen[str]") -> None:
+def wait_until_apart(program: "subprocess.Popen[str]") -> None:
+    """Until it has its own network namespace.
+
+    Raises:
+        RuntimeError: it ended first, or needs more than 10 s.
+    """
     own = os.readlink("/proc/self/ns/net")
     for _ in range(1000):
         if program.poll() is not None:
-            raise RuntimeError(f"{' '.join(map(str, program.args))} ended with code {program.returncode}")  # type: ignore[arg-type]
-        if os.readlink(f"/proc/{program.pid}/ns/net") != own:
-            return
+            raise RuntimeError(f"{program.args!r} ended with code {program.returncode}")
+        with suppress(OSError):  # it ended meanwhile: the next turn says so
+            if os.readlink(f"/proc/{program.pid}/ns/net") != own:
+                return
         time.sleep(0.01)
     raise RuntimeError("no network namespace after 10 s; this needs root")
 
@@ -89,7 +96,8 @@ def _in(pid: int, *words: object) -> None:
 
 def _shape(pid: int, link: str, mbit: int) -> None:
     """What leaves by this link."""
-    _in(pid, "tc", "qdisc", "add", "dev", link, "root", "tbf", "rate", f"{mbit}mbit", "burst", BURST, "latency", f"{QUEUE_MS}ms")
+    queue = f"tbf rate {mbit}mbit burst {BURST} latency {QUEUE_MS}ms"
+    _in(pid, "tc", "qdisc", "add", "dev", link, "root", *queue.split())
 
 
 def _add_rack(core: int, rack: int, mbit: int) -> None:

@@ -4,15 +4,19 @@ No cluster: six network namespaces, which are gone with the programs in them.
 """
 
 import os
+import re
 import statistics
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
 from benchmarks import rank_order
 from benchmarks.rank_order import Nodes
-from benchmarks.shaped_network import Fabric, running
+from benchmarks.shaped_network import Fabric, running, wait_until_apart
 from kompakt_core.placement.collective_cost import Collective, order_cost
 from tests.support.needs import needs
 from tools.kube.command import CommandFailed, output
@@ -22,32 +26,33 @@ NAMED = tuple(range(len(RACKS)))
 HALF_A_MEGABYTE = 1 << 17
 
 
+OURS = re.compile(r"^[0-9]+: (spine|(rack|port|up|down)[0-9]+)[:@]", re.MULTILINE)
+
+
+def apart() -> dict[int, str]:
+    """The network namespaces of this process's children, other than its own, by process."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found[int(stat.parent.name)] = os.readlink(stat.parent / "ns/net")
+    return {pid: namespace for pid, namespace in found.items() if namespace != os.readlink("/proc/self/ns/net")}
+
+
 def obstacle() -> str | None:
     """Why the kernel shapes no link here."""
     if os.geteuid() != 0:
         return "needs root"
-    try:
-        output(
-            [
-                "unshare",
-                "-n",
-                "tc",
-                "qdisc",
-                "add",
-                "dev",
-                "lo",
-                "root",
-                "tbf",
-                "rate",
-                "1mbit",
-                "burst",
-                "16kb",
-                "latency",
-                "1ms",
-            ]
-        )
-    except (CommandFailed, FileNotFoundError) as error:
-        return f"no link can be slowed down: {error}"
+    wanted = (
+        "tc qdisc add dev lo root tbf rate 1mbit burst 16kb latency 1ms",
+        "ip link add one type bridge",
+        "ip link add one type veth peer name two",
+    )
+    for words in wanted:
+        try:
+            output(f"unshare -n {words}".split())
+        except (CommandFailed, FileNotFoundError) as error:
+            return f"{words}: {error}"
     return None
 
 
@@ -85,8 +90,33 @@ def test_one_order_stands_for_all_that_cost_the_same(collective: Collective) -> 
 def test_nothing_is_left_of_a_network() -> None:
     if (reason := obstacle()) is not None:
         pytest.skip(reason)
-    before = output(["ip", "-o", "link"]), output(["ip", "netns"])
     with running(Fabric((0, 1)), ["cat"]) as programs:
         assert [program.poll() for program in programs] == [None, None]
+        made = apart()
+        assert len(set(made.values())) == 3, "of each program, and of the racks"
+        links = "".join(output(["nsenter", f"--target={pid}", "-n", "--", "ip", "-o", "link"]) for pid in made)
+        wanted = {"spine", "rack0", "rack1", "up0", "up1", "down0", "down1", "port0", "port1"}
+        assert {found[1] for found in OURS.finditer(links)} == wanted
+        assert not OURS.search(output(["ip", "-o", "link"]))
     assert [program.returncode for program in programs] == [0, 0]
-    assert (output(["ip", "-o", "link"]), output(["ip", "netns"])) == before
+    assert not [pid for pid in made if Path(f"/proc/{pid}").exists()], "unnamed, a namespace ends with its last process"
+    assert not OURS.search(output(["ip", "-o", "link"]))
+
+
+def test_a_program_that_ended_before_it_read_what_it_was_told_stops_nothing() -> None:
+    if (reason := obstacle()) is not None:
+        pytest.skip(reason)
+    with running(Fabric((0,)), ["cat"]) as (program,):
+        program.kill()
+        program.wait()
+        assert program.stdin
+        program.stdin.write("more")
+
+
+def test_a_program_that_ends_while_it_is_looked_at_is_told_of_by_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = subprocess.Popen(["false"], text=True)
+    program.wait()
+    codes = iter((None, 1))
+    monkeypatch.setattr(program, "poll", lambda: next(codes))
+    with pytest.raises(RuntimeError, match="ended with code 1"):
+        wait_until_apart(program)
