@@ -6,9 +6,8 @@ from itertools import combinations, islice
 from typing import Final
 
 from kompakt_core.errors import InvalidInput
-from kompakt_core.placement.cheapest_tree import cheapest_tree
 from kompakt_core.placement.collective_cost import Collective, Costs, OrderCost, lower_bound, order_cost
-from kompakt_core.placement.ring_tour import MAX_TOUR, cheapest_tour
+from kompakt_core.placement.exact_orders import MAX_TOUR, cheapest_tour, cheapest_tree
 from kompakt_core.placement.round_search import RoundSearch
 
 MAX_SEARCHED: Final = 12  # nodes; of more, hardly anything would be seen of all orders
