@@ -70,11 +70,14 @@ def divided(
     given = keywords.get("static_lifetime_input_indices")
     static = frozenset(given) if lossy and reads and given is not None else None
     forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **keywords)
+    failed: dict[str, None] = {}
     for known in dict.fromkeys((static, None)):
-        if why_not := _rewritten(forward, backward, keywords["num_fwd_outputs"], minimum, lossy, known):
-            said(why_not)
-        else:
+        why_not = _rewritten(forward, backward, keywords["num_fwd_outputs"], minimum, lossy, known)
+        if not why_not:
             break
+        failed[why_not] = None
+    for why_not in failed:
+        said(why_not)
     return forward, backward
 
 

@@ -22,8 +22,10 @@ WIDE: Final = 150
 SOME: Final = 64  # bytes; of a number or two nothing is won
 
 
-def readable(forward: Graph, backward: Graph, results: int, minimum: int, static: frozenset[int]) -> dict[Node, Slice]:
-    """By what the forward graph hands over. results, minimum, static: as of rewriting.rewrite."""
+def readable(
+    forward: Graph, backward: Graph, results: int, minimum: int, static: frozenset[int], packed: frozenset[Node]
+) -> dict[Node, Slice]:
+    """By what the forward graph hands over. results, minimum, static: as of rewriting.rewrite; packed: as of BackwardGraph."""
     every = outputs(forward)
     theirs, saved = {base_of(one) for one in every[:results] if hasattr(one, "op")}, every[results:]
     by_name = {node.name: node for node in backward.nodes if node.op == "placeholder"}
@@ -32,7 +34,7 @@ def readable(forward: Graph, backward: Graph, results: int, minimum: int, static
     moving = behind([node for name, node in inputs.items() if name not in known])
     learnt = behind(_wanting(inputs, backward)) & moving  # neither a mask of attention nor a weight in another type
     inputs = {name: node for name, node in inputs.items() if name in known}
-    graph = BackwardGraph.of(backward, gradients_of(backward, inputs))
+    graph = BackwardGraph.of(backward, gradients_of(backward, inputs), packed)
     found = {}
     for made in saved:
         taken = by_name.get(getattr(made, "name", ""))

@@ -68,8 +68,9 @@ def rewrite(
     masks = to_bits(*graphs, results, minimum)
     found = packable(*graphs, results, minimum) if lossy else []
     packed = {value.made for value in found}
-    given = {value.taken for value in found}  # what is made of them has another copy
-    others = readable(*graphs, results, minimum, static) if static is not None else {}
+    given = frozenset(value.taken for value in found)
+    others = readable(*graphs, results, minimum, static, given) if static is not None else {}
+    # What is made of one that is packed so has another copy beside it.
     others = {made: one for made, one in others.items() if made not in packed and not given & set(one.inputs)}
     for value in found:
         _replace(*graphs, value)

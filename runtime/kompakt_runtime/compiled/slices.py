@@ -41,7 +41,7 @@ class Slice:
     """nodes: to be run, in order; inputs: what they read besides the value; moving: those of them that gradients went into;
     deltas: gradients that go on; leaves: the gradient of a parameter, as a norm's, with its name; operands: what the value is
     made into for products that make a parameter's gradient; parameter: the name of one, to call the place by; given:
-    products that read one of the deltas and an input of the forward graph, which nobody packs.
+    products that read one of the deltas and what is kept as it is, as an input of the forward graph.
     """
 
     taken: Node
@@ -66,22 +66,23 @@ class Slice:
 @dataclass(frozen=True, eq=False)
 class BackwardGraph:
     """moving: nodes that gradients went into; deltas: of these what a product reads, or a view of it; gradients: as of
-    weight_gradients.gradients_of.
+    weight_gradients.gradients_of; packed: inputs that are packed by what their layers bear.
     """
 
     nodes: list[Node]
     moving: set[Node]
     deltas: set[Node]
     gradients: Mapping[Node, set[str]]
+    packed: frozenset[Node]
 
     @staticmethod
-    def of(graph: Graph, gradients: Mapping[Node, set[str]]) -> "BackwardGraph":
+    def of(graph: Graph, gradients: Mapping[Node, set[str]], packed: frozenset[Node] = frozenset()) -> "BackwardGraph":
         nodes = list(graph.nodes)
         given = [node for node in nodes if node.op == "placeholder" and node.name.startswith("tangents")]
         moving = behind(given) | set(given)
         products = [node for node in nodes if ends(node)]
         deltas = {base_of(read) for node in products for read in node.all_input_nodes if read in moving}
-        return BackwardGraph(nodes, moving, deltas & moving, gradients)
+        return BackwardGraph(nodes, moving, deltas & moving, gradients, packed)
 
 
 def behind(nodes: Iterable[Node], waiting_for: Mapping[Node, Sequence[Node]] = NOTHING) -> set[Node]:
@@ -161,8 +162,9 @@ def _linear(node: Node, operand: Node, graph: BackwardGraph) -> WeightGradient |
 
 
 def _given(node: Node, graph: BackwardGraph) -> WeightGradient | None:
-    """How a product reads an input of the forward graph for a parameter's gradient."""
-    operands = [one for one in node.all_input_nodes if one not in graph.moving and base_of(one).op == "placeholder"]
+    """How a product reads what is kept as it is for a parameter's gradient."""
+    bases = ((one, base_of(one)) for one in node.all_input_nodes if one not in graph.moving)
+    operands = [one for one, base in bases if base.op == "placeholder" and base not in graph.packed]
     return _linear(node, operands[0], graph) if name_of(node) == PRODUCT and len(operands) == 1 else None
 
 
