@@ -51,6 +51,13 @@ class ClusterShape:
         return tuple((1 << size) - 1 << start for start, size in zip(self.first, self.sizes, strict=True))
 
     @cached_property
+    def half_masks(self) -> tuple[int, ...]:
+        """The GPUs of the two halves of each machine, the larger first; one of nothing for a machine of one GPU."""
+        halves = zip(self.first, self.sizes, strict=True)
+        cuts = ((start, size, start + (size + 1) // 2) for start, size in halves)
+        return tuple(mask for start, size, cut in cuts for mask in (_span(start, cut), _span(cut, start + size)))
+
+    @cached_property
     def machine_of(self) -> tuple[int, ...]:
         """The machine of each GPU."""
         return tuple(machine for machine, size in enumerate(self.sizes) for _ in range(size))
@@ -107,6 +114,10 @@ class ClusterShape:
         if self.blocks and not gpus & ~self.block_masks[self.blocks[low]]:
             return Level.BLOCK
         return Level.CLUSTER
+
+
+def _span(start: int, stop: int) -> int:
+    return (1 << stop) - (1 << start)
 
 
 def _members(group_of: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

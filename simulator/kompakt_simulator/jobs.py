@@ -17,6 +17,7 @@ class TraceJob:
 
     `model`: what it trains, "" where the trace does not say. `comm_ratio`: seconds of communication per second of computing
     at level factor 1, None = by the network file. `priority`: larger goes first, for the policies that heed it.
+    `chunk_ms`: milliseconds of computing of the pieces in which its work comes, 0 = none (SimulationRules).
     `line`: where it stands in its file, 0 = in none.
     """
 
@@ -27,6 +28,7 @@ class TraceJob:
     model: str = ""
     comm_ratio: float | None = None
     priority: int = 0
+    chunk_ms: float = 0.0
     line: int = field(default=0, compare=False)
 
 

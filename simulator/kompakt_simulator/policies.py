@@ -9,8 +9,9 @@ from kompakt_core.policy.delay import DELAY_POLICIES
 from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.placements import Placement
 from kompakt_simulator.schedulers.kompakt import KompaktScheduler
+from kompakt_simulator.schedulers.lease_loss import LeaseLoss
 from kompakt_simulator.schedulers.lease_rules import DallyRule, Gandiva, Las, Tiresias
-from kompakt_simulator.schedulers.leased import Leased
+from kompakt_simulator.schedulers.leased import Leased, LeaseRule
 from kompakt_simulator.schedulers.queues import Queued, Shortest
 from kompakt_simulator.setting import Knowledge, Setting
 from kompakt_simulator.world import Instant, SimulatedWorld
@@ -48,7 +49,11 @@ def _by_remaining_work(world: SimulatedWorld, task: SimulatedJob) -> float:
 def _dally(name: str) -> SchedulingPolicy:
     """Dally's leases with one of core's delay policies."""
     decide = DELAY_POLICIES[name]
-    return SchedulingPolicy(name, lambda _, setting: Leased(DallyRule(setting, decide), setting.lease_s))
+    return SchedulingPolicy(name, lambda _, setting: _leased(DallyRule(setting, decide), setting))
+
+
+def _leased(rule: LeaseRule, setting: Setting) -> JobScheduler:
+    return (Leased if setting.rules.leases_kept else LeaseLoss)(rule, setting.lease_s)
 
 
 _ROWS = (
@@ -58,8 +63,8 @@ _ROWS = (
         "sjf", lambda place, _: Queued(place, _by_remaining_work, skips=False), needs=Knowledge.DECLARED, uses_more=True
     ),
     SchedulingPolicy("srtf", lambda place, _: Shortest(place), needs=Knowledge.DECLARED, uses_more=True, free_of_cost=True),
-    SchedulingPolicy("las", lambda _, setting: Leased(Las(), setting.lease_s)),
-    SchedulingPolicy("tiresias", lambda _, setting: Leased(Tiresias(), setting.lease_s)),
+    SchedulingPolicy("las", lambda _, setting: _leased(Las(setting.rules), setting)),
+    SchedulingPolicy("tiresias", lambda _, setting: _leased(Tiresias(setting.rules), setting)),
     SchedulingPolicy("gandiva", lambda _, setting: Gandiva(setting)),
     _dally("dally"),
     _dally("no-wait"),

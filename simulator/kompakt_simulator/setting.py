@@ -20,6 +20,15 @@ class SimulationRules:
     own clock; else it begins with the first submission. `too_large_refused`: jobs larger than the cluster are counted and left
     out; else they are an error. `offers_of_events`, `first_fits`: Dally offers what an event freed (an arrival: all), and takes
     the first place that fits, as published; else all that is free, and the place that fits best.
+
+    The rest is as in the simulator of Dally's authors (cluster-sim) where it is not ours. `leases_kept`: at the end of its lease
+    a job goes on unless another takes its GPUs; else it always gives them up, and they are offered after the checkpoint's time.
+    `leases_end_anywhere`: in the latter case at the lease's time; else after the last chunk of work that begins in it.
+    `ends_free`: in the latter case the GPUs of a job that has ended are offered at once; else after the checkpoint's time too.
+    `whole_machines`: Dally takes the first machine that fits; else the first half of one, then the first machine.
+    `two_queues`: Tiresias serves by queue and submission; else by service alone. `skew_by_ratio`: Tiresias lets jobs spread that
+    communicate little; else by a list of models, and any job that is offered a machine's worth of GPUs may take one rack.
+    `all_to_las`: las and Tiresias see all free GPUs at every event; else those that an event freed, as Dally.
     """
 
     submission_breaks_ties: bool = True
@@ -29,6 +38,13 @@ class SimulationRules:
     too_large_refused: bool = True
     offers_of_events: bool = True
     first_fits: bool = True
+    leases_kept: bool = True
+    leases_end_anywhere: bool = True
+    ends_free: bool = True
+    whole_machines: bool = True
+    two_queues: bool = True
+    skew_by_ratio: bool = True
+    all_to_las: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,13 @@ SWITCHES: Final[Mapping[str, RuleSwitch]] = MappingProxyType(
         "too-large": RuleSwitch("too_large_refused", "refuse", "error"),
         "offers": RuleSwitch("offers_of_events", "event", "all"),
         "fit": RuleSwitch("first_fits", "first", "best"),
+        "leases": RuleSwitch("leases_kept", "kept", "lost"),
+        "chunks": RuleSwitch("leases_end_anywhere", "cut", "whole"),
+        "ends": RuleSwitch("ends_free", "free", "charged"),
+        "parts": RuleSwitch("whole_machines", "machine", "half"),
+        "queues": RuleSwitch("two_queues", "two", "one"),
+        "skew": RuleSwitch("skew_by_ratio", "ratio", "models"),
+        "las-offers": RuleSwitch("all_to_las", "all", "event"),
     }
 )
 WORDS: Final = ", ".join(f"{name}={one.ours}|{one.other}" for name, one in SWITCHES.items())

@@ -126,8 +126,8 @@ class SimulatedWorld:
         else:
             self._start(task, gpus)
 
-    def stop(self, task: SimulatedJob) -> None:
-        """Preempt a running job. Its GPUs come back when its checkpoint is written."""
+    def stop(self, task: SimulatedJob, free_at_once: bool = False) -> None:
+        """Preempt a running job. Its GPUs come back when its checkpoint is written, or at once."""
         computed = task.attained(self.now) - task.done
         wall = task.running(self.now) - task.ran
         unfinished = min(self.now, task.computes_from) - task.begin
@@ -142,13 +142,17 @@ class SimulatedWorld:
         self.preemptions += 1
         gpus = self._release(task)
         task.since = Milliseconds(self.now)
-        delay = math.ceil(self._checkpoint * task.gpus)
+        delay = 0 if free_at_once else self.checkpoint(task)
         if delay:
             self.gpu_ms += delay * task.gpus
             self._returning = GpuSet(self._returning | gpus)
             self._push(self.now + delay, _Kind.RETURN, gpus)
         else:
             self.cluster = self.cluster.with_freed(gpus)
+
+    def checkpoint(self, task: SimulatedJob) -> int:
+        """Milliseconds until the GPUs that a job gives up are back."""
+        return math.ceil(self._checkpoint * task.gpus)
 
     def wake(self, at: int, why: object) -> None:
         """Call the scheduler at this moment, with `why` among what is due."""

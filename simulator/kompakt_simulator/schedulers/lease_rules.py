@@ -12,12 +12,15 @@ from kompakt_simulator.cluster import GpuSet, lowest_of
 from kompakt_simulator.jobs import SimulatedJob
 from kompakt_simulator.schedulers.leased import AnyLevelRule, Leased
 from kompakt_simulator.schedulers.pool import Pool
-from kompakt_simulator.setting import Setting
+from kompakt_simulator.setting import Setting, SimulationRules
 from kompakt_simulator.world import Instant, SimulatedWorld
 
 
 class Las(AnyLevelRule):
     """Least attained service first: GPUs times wall time spent running; any level will do."""
+
+    def __init__(self, rules: SimulationRules = SimulationRules()) -> None:  # noqa: B008 - frozen
+        self.offers_all = rules.all_to_las
 
     def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
         """GPUs times milliseconds of running."""
@@ -27,6 +30,8 @@ class Las(AnyLevelRule):
 # 16 GPU-hours, as in the Tiresias in the simulator of Pollux (OSDI'21 artifact); its own default of 3,250 fits traces of minutes.
 QUEUE_GPU_S = 57_600
 SKEWED_FROM = 0.1
+# Who may spread in the Tiresias of cluster-sim, the simulator of Dally's authors; all others must consolidate.
+MAY_SPREAD = frozenset({"ResNet50", "ResNet18", "BERT"})
 _LATER = 1e15  # milliseconds: more than any submission
 
 
@@ -35,19 +40,33 @@ class Tiresias(AnyLevelRule):
 
     Two queues by GPUs times wall time: below QUEUE_GPU_S first, each by submission. Skew: jobs that communicate much wait for the
     innermost level that can hold them; all others take any. The original looks at the skew of tensor sizes, which traces do not
-    tell; here SKEWED_FROM of the network model's c stands for it.
+    tell; here SKEWED_FROM of the network model's c stands for it. Order and skew can be switched (SimulationRules).
     """
 
+    def __init__(self, rules: SimulationRules = SimulationRules()) -> None:  # noqa: B008 - frozen
+        self.offers_all = rules.all_to_las
+        self._two_queues = rules.two_queues
+        self._by_ratio = rules.skew_by_ratio
+
     def key(self, world: SimulatedWorld, task: SimulatedJob) -> float:
-        """By queue, then by submission."""
-        served = task.gpus * task.running(world.now) >= QUEUE_GPU_S * 1000
-        return task.job.submit + (_LATER if served else 0.0)
+        """By queue, then by submission; or by service alone."""
+        service = task.gpus * task.running(world.now)
+        if not self._two_queues:
+            return service
+        return task.job.submit + (_LATER if service >= QUEUE_GPU_S * 1000 else 0.0)
 
     def opens(self, world: SimulatedWorld, task: SimulatedJob, level: Level) -> float:
         """At once, but for skewed jobs: never outside their best level."""
         levels = world.cluster.shape.levels
-        takes = task.ratio < SKEWED_FROM or not levels.worse_than(level, levels.ideal(task.gpus))
+        spreads = task.ratio < SKEWED_FROM if self._by_ratio else task.job.model in MAY_SPREAD
+        takes = spreads or not levels.worse_than(level, levels.ideal(task.gpus))
         return -math.inf if takes else math.inf
+
+    def takes(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> bool:
+        """By skew; by the list of models, also one rack where a machine's worth of GPUs is on offer, as there is written."""
+        if not self._by_ratio and level is Level.RACK and pool.size >= max(world.cluster.shape.sizes):
+            return True
+        return super().takes(world, pool, task, level)
 
 
 class DallyRule:
@@ -65,6 +84,7 @@ class DallyRule:
         self._decide = decide
         self.offers_all = not setting.rules.offers_of_events
         self._first_fits = setting.rules.first_fits
+        self._halves = not setting.rules.whole_machines
         self._manual = None if setting.timers is None else timers_in_leases(*setting.timers, setting.lease_s)
         self._lease_s = setting.lease_s
         self._window = setting.history
@@ -106,7 +126,14 @@ class DallyRule:
             if after is not self._history:
                 self._history = after
                 self._tune(task.gpus)
+        half = pool.first_half(task.gpus) if self._halves and level is Level.MACHINE else None
+        if half is not None:
+            return half
         return pool.first_fit(task.gpus, level) if self._first_fits else pool.best_fit(task.gpus, level)
+
+    def takes(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> bool:
+        """Once its timers let it."""
+        return world.now / 1000 >= self.opens(world, task, level)
 
     def _tune(self, gpus: int) -> None:
         """The history of this size has changed, and perhaps its timers: they are whole leases."""

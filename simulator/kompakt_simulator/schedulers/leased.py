@@ -39,6 +39,9 @@ class LeaseRule(Protocol):
     def changes(self, gpus: int) -> int:
         """How often `opens` has changed for the waiting jobs of that size."""
 
+    def takes(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> bool:
+        """Whether a job takes that level now, which the pool has; where `opens` and the pool's size decide together."""
+
     def place(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> GpuSet:
         """Which GPUs of the pool, at a level that it has."""
 
@@ -187,8 +190,8 @@ class Leased:
 class AnyLevelRule:
     """All open GPUs are on offer at every event, any level will do, and the best fit is taken."""
 
-    offers_all = True
-    by_since = False
+    offers_all: bool = True
+    by_since: bool = False
 
     def opens(self, world: SimulatedWorld, task: SimulatedJob, level: Level) -> float:
         """Whatever there is, at any time."""
@@ -201,3 +204,7 @@ class AnyLevelRule:
     def place(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> GpuSet:
         """The best fit."""
         return pool.best_fit(task.gpus, level)
+
+    def takes(self, world: SimulatedWorld, pool: Pool, task: SimulatedJob, level: Level) -> bool:
+        """Whether a job takes that level now, which the pool has."""
+        return world.now / 1000 >= self.opens(world, task, level)

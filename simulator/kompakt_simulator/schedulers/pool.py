@@ -38,6 +38,11 @@ class Pool:
         assert member is not None
         return lowest_of(GpuSet(self.gpus & member), gpus)
 
+    def first_half(self, gpus: int) -> GpuSet | None:
+        """The lowest ones of the first half of a machine that has enough; None where none has."""
+        member = self._holding(self._shape.half_masks, gpus)
+        return None if member is None else lowest_of(GpuSet(self.gpus & member), gpus)
+
     def best_fit(self, gpus: int, level: Level) -> GpuSet:
         """See placements.levels.at_level."""
         return at_level(ClusterState.of(self._shape, self.gpus), gpus, level)
