@@ -1,8 +1,9 @@
 """Who is stopped for a waiting job of the policy `kompakt`.
 
-By service: jobs behind it in the order that have run for a while, so that it gets its best level. By priority: less important
-jobs, by the rules and the code that the cluster goes by (core.policy.preempt); traces know no workers, so a job counts as single
-GPUs, as everywhere in the simulator but in placement `planned`.
+By service: jobs behind it in the order that have run for a while, so that it gets its best level; with knowledge, jobs whose
+rests together make that pay (core.policy.exchange). By priority: less important jobs, by the rules and the code that the cluster
+goes by (core.policy.preempt); traces know no workers, so a job counts as single GPUs, as everywhere in the simulator but in
+placement `planned`.
 """
 
 from bisect import bisect_left
@@ -15,18 +16,18 @@ from kompakt_core.ids import GpuIndex, GpuMask, GpuUuid, JobUid, MegabytesPerSec
 from kompakt_core.job.run_policy import Preemption as PreemptionRules
 from kompakt_core.placement.model import Gang, GpuRequest, Level, NodeState, Snapshot, Worker
 from kompakt_core.placement.seating import LEVEL_LABELS
+from kompakt_core.policy.exchange import stopping_pays
 from kompakt_core.policy.preempt import NotBefore, PodHolding, PreemptionPlan, RunningGang, preempt
 from kompakt_core.topology.graph import Gpu, Link, LinkGraph, LinkKind
 from kompakt_simulator.cluster import NOTHING, ClusterShape, ClusterState, GpuSet
 from kompakt_simulator.jobs import SimulatedJob
-from kompakt_simulator.schedulers.consolidation import accepts
+from kompakt_simulator.schedulers.consolidation import accepts, cost
 from kompakt_simulator.schedulers.pool import Pool, members
 from kompakt_simulator.schedulers.waiting_queue import QueueEntry, WaitingQueue
 from kompakt_simulator.setting import Knowledge
 from kompakt_simulator.world import SimulatedWorld
 
 MIN_RUN_MS = 7_200_000  # nobody is stopped earlier for another
-TWICE = 2.0  # a victim has declared that much more work than who gets its GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,9 @@ class ServicePreemption:
     def __init__(self, world: SimulatedWorld, queue: WaitingQueue) -> None:
         self._world = world
         running = (task for task in world.running.values() if world.now - task.begin >= MIN_RUN_MS)
-        self._by_key = sorted(((queue.key(world, task), task.number, task) for task in running), reverse=True)
+        self._knows = world.knowledge is not Knowledge.NONE
+        key = rest if self._knows else queue.key
+        self._by_key = sorted(((key(world, task), task.number, task) for task in running), reverse=True)
         # For which nothing was found, by priority and size: those behind of that kind may stop no others.
         self._hopeless = set[tuple[int, int]]()
 
@@ -72,20 +75,32 @@ class ServicePreemption:
         self._hopeless.clear()
 
     def _allowed(self, entry: QueueEntry) -> list[SimulatedJob]:
-        """Who may be stopped for a waiting job: the first by key, the highest first; nobody of higher priority."""
+        """Who may be stopped for a waiting job: the first by key, the highest first; nobody of higher priority.
+
+        With knowledge all may: what each set of victims still needs decides (`_pays`).
+        """
         _, key, *_, task = entry
-        end = bisect_left(self._by_key, True, key=lambda one: not self._may_stop(one[0], key))
+        end = len(self._by_key) if self._knows else bisect_left(self._by_key, True, key=lambda one: one[0] <= key)
         return [victim for _, _, victim in self._by_key[:end] if victim.held and victim.job.priority <= task.job.priority]
 
-    def _may_stop(self, victim: float, waiting: float) -> bool:
-        """By their keys: a victim stands behind in the order, or has declared twice as much work left."""
-        if self._world.knowledge is Knowledge.NONE:
-            return victim > waiting
-        return victim >= TWICE * waiting
+
+def rest(world: SimulatedWorld, task: SimulatedJob) -> float:
+    """Milliseconds that a job still runs at its best level, by what it declares."""
+    shape = world.cluster.shape
+    slowdowns = world.setting.network.slowdowns(task.ratio, shape, task.gpus)
+    return world.remaining(task) * (1 + slowdowns.get(shape.levels.ideal(task.gpus), 0.0))
+
+
+def _pays(world: SimulatedWorld, task: SimulatedJob, victims: Sequence[SimulatedJob]) -> bool:
+    """Without knowledge the order has decided; with it the victims' rests do."""
+    if world.knowledge is Knowledge.NONE:
+        return True
+    rests = [rest(world, victim) / 1000 for victim in victims]
+    return stopping_pays(rest(world, task) / 1000, rests, max(cost(world, victim) for victim in victims))
 
 
 def _cheapest(world: SimulatedWorld, task: SimulatedJob, allowed: Sequence[SimulatedJob]) -> VictimChoice | None:
-    """Victims, most service first, whose GPUs make room at the best level, where they leave the fewest GPUs idle.
+    """Victims, most service or work first, whose GPUs make room at the best level, where they leave the fewest GPUs idle.
 
     None where no member of that level would have room.
     """
@@ -102,7 +117,8 @@ def _cheapest(world: SimulatedWorld, task: SimulatedJob, allowed: Sequence[Simul
                 room += here
                 freed += victim.gpus
                 chosen.append(victim)
-        if room >= gpus and chosen and (best is None or (freed, index) < best[:2]):
+        better = room >= gpus and chosen and (best is None or (freed, index) < best[:2])
+        if better and _pays(world, task, chosen):
             best = freed, index, VictimChoice(chosen, member)
     return None if best is None else best[2]
 
