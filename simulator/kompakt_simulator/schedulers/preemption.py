@@ -7,7 +7,7 @@ placement `planned`.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -57,6 +57,7 @@ class ServicePreemption:
         self._knows = world.knowledge is not Knowledge.NONE
         key = rest if self._knows else queue.key
         self._by_key = sorted(((key(world, task), task.number, task) for task in running), reverse=True)
+        self._rests = {number: left / 1000 for left, number, _ in self._by_key}  # seconds; read with knowledge only
         # For which nothing was found, by priority and size: those behind of that kind may stop no others.
         self._hopeless = set[tuple[int, int]]()
 
@@ -65,7 +66,7 @@ class ServicePreemption:
         task = entry[-1]
         kind = task.job.priority, task.gpus
         allowed = [] if kind in self._hopeless else self._allowed(entry)
-        found = _cheapest(self._world, task, allowed) if allowed else None
+        found = _cheapest(self._world, task, allowed, self._pays_for(task)) if allowed else None
         if found is None:
             self._hopeless.add(kind)
         return found
@@ -77,11 +78,20 @@ class ServicePreemption:
     def _allowed(self, entry: QueueEntry) -> list[SimulatedJob]:
         """Who may be stopped for a waiting job: the first by key, the highest first; nobody of higher priority.
 
-        With knowledge all may: what each set of victims still needs decides (`_pays`).
+        With knowledge all may: what each set of victims still needs decides (`_pays_for`).
         """
         _, key, *_, task = entry
         end = len(self._by_key) if self._knows else bisect_left(self._by_key, True, key=lambda one: one[0] <= key)
         return [victim for _, _, victim in self._by_key[:end] if victim.held and victim.job.priority <= task.job.priority]
+
+    def _pays_for(self, task: SimulatedJob) -> Callable[[Sequence[SimulatedJob]], bool]:
+        """Whether stopping these for it pays: without knowledge the order has decided; with it the victims' rests do."""
+        if not self._knows:
+            return lambda _: True
+        own, rests, world = rest(self._world, task) / 1000, self._rests, self._world
+        return lambda victims: stopping_pays(
+            own, [rests[victim.number] for victim in victims], max(cost(world, victim) for victim in victims)
+        )
 
 
 def rest(world: SimulatedWorld, task: SimulatedJob) -> float:
@@ -91,15 +101,9 @@ def rest(world: SimulatedWorld, task: SimulatedJob) -> float:
     return world.remaining(task) * (1 + slowdowns.get(shape.levels.ideal(task.gpus), 0.0))
 
 
-def _pays(world: SimulatedWorld, task: SimulatedJob, victims: Sequence[SimulatedJob]) -> bool:
-    """Without knowledge the order has decided; with it the victims' rests do."""
-    if world.knowledge is Knowledge.NONE:
-        return True
-    rests = [rest(world, victim) / 1000 for victim in victims]
-    return stopping_pays(rest(world, task) / 1000, rests, max(cost(world, victim) for victim in victims))
-
-
-def _cheapest(world: SimulatedWorld, task: SimulatedJob, allowed: Sequence[SimulatedJob]) -> VictimChoice | None:
+def _cheapest(
+    world: SimulatedWorld, task: SimulatedJob, allowed: Sequence[SimulatedJob], pays: Callable[[Sequence[SimulatedJob]], bool]
+) -> VictimChoice | None:
     """Victims, most service or work first, whose GPUs make room at the best level, where they leave the fewest GPUs idle.
 
     None where no member of that level would have room.
@@ -118,7 +122,7 @@ def _cheapest(world: SimulatedWorld, task: SimulatedJob, allowed: Sequence[Simul
                 freed += victim.gpus
                 chosen.append(victim)
         better = room >= gpus and chosen and (best is None or (freed, index) < best[:2])
-        if better and _pays(world, task, chosen):
+        if better and pays(chosen):
             best = freed, index, VictimChoice(chosen, member)
     return None if best is None else best[2]
 
