@@ -22,6 +22,7 @@ class LeaseLoss:
         self._rule = rule
         self._lease = max(1, round(lease_s * 1000))
         self._waiting: dict[int, SimulatedJob] = {}
+        self._offers = 0  # still to come
         self._retrying = False
 
     def step(self, world: SimulatedWorld, instant: Instant) -> None:
@@ -38,14 +39,17 @@ class LeaseLoss:
         self._retrying = self._retrying and not retry
         for back in instant.due:
             if isinstance(back, int):
+                self._offers -= 1
                 self._offer(world, world.open if self._rule.offers_all else GpuSet(back & world.open))
         if retry or instant.arrived:
             self._offer(world, world.open)
-        if self._waiting and not world.running and not world.arrivals_left and not self._retrying:
+        nothing_left = not world.running and not world.arrivals_left and not self._offers
+        if self._waiting and nothing_left and not self._retrying:
             self._retrying = True
             world.wake(world.now + RETRY_MS, None)
 
     def _offer_later(self, world: SimulatedWorld, task: SimulatedJob, delay: int) -> None:
+        self._offers += 1
         world.wake(world.now + delay, task.last)
 
     def _offer(self, world: SimulatedWorld, gpus: GpuSet) -> None:

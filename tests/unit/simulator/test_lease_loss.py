@@ -97,3 +97,8 @@ def test_by_the_list_any_job_takes_a_rack_where_a_machines_worth_of_gpus_is_on_o
     jobs = job(0, 0, 50, 2), job(1, 0, 60, 3), job(2, 0, 60, 3), job(3, 0, 60, 3), job(4, 2, 5, 3, "VGG")
     starts = [spans(run(f"{LOST},{rule}", "tiresias", *jobs, shape=(1, 4, 4)), 4)[0][0] for rule in ("skew=ratio", "skew=models")]
     assert starts == [50, 2]
+
+
+def test_everything_is_offered_a_minute_after_the_last_offer_not_after_the_last_end() -> None:
+    jobs = job(0, 0, 10, 2), job(1, 0, 30, 2), job(2, 1, 5, 4)
+    assert spans(run(f"{LOST},ends=charged", "dally", *jobs), 2) == [(92, 97)], "two GPUs come back at 32"
