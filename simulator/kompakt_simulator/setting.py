@@ -27,7 +27,8 @@ class SimulationRules:
     `ends_free`: in the latter case the GPUs of a job that has ended are offered at once; else after the checkpoint's time too.
     `whole_machines`: Dally takes the first machine that fits; else the first half of one, then the first machine.
     `two_queues`: Tiresias serves by queue and submission; else by service alone. `skew_by_ratio`: Tiresias lets jobs spread that
-    communicate little; else by a list of models, and any job that is offered a machine's worth of GPUs may take one rack.
+    communicate little; else by a list of models, and (only where leases are not kept) any job that is offered a machine's worth
+    of GPUs may take one rack.
     `all_to_las`: las and Tiresias see all free GPUs at every event; else those that an event freed, as Dally.
     """
 

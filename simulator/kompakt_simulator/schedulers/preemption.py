@@ -98,7 +98,7 @@ def rest(world: SimulatedWorld, task: SimulatedJob) -> float:
     """Milliseconds that a job still runs at its best level, by what it declares."""
     shape = world.cluster.shape
     slowdowns = world.setting.network.slowdowns(task.ratio, shape, task.gpus)
-    return world.remaining(task) * (1 + slowdowns.get(shape.levels.ideal(task.gpus), 0.0))
+    return max(0.0, world.remaining(task)) * (1 + slowdowns.get(shape.levels.ideal(task.gpus), 0.0))
 
 
 def _cheapest(

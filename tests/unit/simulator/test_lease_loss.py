@@ -102,3 +102,9 @@ def test_by_the_list_any_job_takes_a_rack_where_a_machines_worth_of_gpus_is_on_o
 def test_everything_is_offered_a_minute_after_the_last_offer_not_after_the_last_end() -> None:
     jobs = job(0, 0, 10, 2), job(1, 0, 30, 2), job(2, 1, 5, 4)
     assert spans(run(f"{LOST},ends=charged", "dally", *jobs), 2) == [(92, 97)], "two GPUs come back at 32"
+
+
+def test_everything_is_offered_after_a_minute_each_time_that_nothing_else_is_left() -> None:
+    jobs = job(0, 0, 10, 4), job(1, 0, 30, 4), job(2, 1, 5, 6), job(3, 2, 5, 8)
+    outcome = run(LOST, "dally", *jobs, shape=(1, 1, 8))
+    assert (spans(outcome, 2), spans(outcome, 3)) == ([(90, 95)], [(155, 160)])
