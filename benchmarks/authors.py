@@ -58,12 +58,34 @@ class MeasuredRow:
 def jobs_in(text: str) -> tuple[TraceJob, ...]:
     """The jobs of a trace of cluster-sim: whole chunks of iterations, each CHUNK times the time of one, on all GPUs at once."""
     try:
-        return tuple(_job(entry) for entry in json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
+        jobs = tuple(_job(entry) for entry in json.loads(text))
+        if not jobs:
+            raise ValueError("no jobs")
+    except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise InvalidInput(
-            f"{error!r}: expected a JSON list of jobs with job_id, arrival_time, max_parallelism, total_iterations, "
+            f"{error!r}: expected a JSON list of jobs with job_id, arrival_time, max_parallelism (at least 1), total_iterations, "
             "time_per_iteration and model"
         ) from None
+    return jobs
+
+
+def read_jobs(path: Path) -> tuple[TraceJob, ...]:
+    """The jobs of such a file. Raises InvalidInput, too where it cannot be read."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path}: {error}; expected a trace of cluster-sim") from None
+    return jobs_in(text)
+
+
+def figures_for(count: int, policies: Sequence[str]) -> list[AuthorsFigure]:
+    """The authors' figures for a trace of so many jobs. Raises InvalidInput where there are none for it or for a policy."""
+    if count not in FIGURES:
+        raise InvalidInput(f"{count} jobs; there are figures for a trace of {', '.join(map(str, FIGURES))} jobs")
+    unknown = [policy for policy in policies if policy not in THEIR_RULES]
+    if unknown:
+        raise InvalidInput(f"{', '.join(map(repr, unknown))}; expected some of: {', '.join(THEIR_RULES)}")
+    return [figure for figure in FIGURES[count] if figure.policy in policies]
 
 
 def _job(entry: dict[str, str]) -> TraceJob:
@@ -139,10 +161,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=9, help="with durations a little longer, for each figure")
     parser.add_argument("--no-attribution", action="store_true", help="the first table only")
     given = parser.parse_args()
-    jobs = jobs_in(given.trace.read_text("utf-8"))
-    if len(jobs) not in FIGURES:
-        parser.error(f"{given.trace}: {len(jobs)} jobs; there are figures for traces of {', '.join(map(str, FIGURES))} jobs")
-    figures = [figure for figure in FIGURES[len(jobs)] if figure.policy in given.policies.split(",")]
+    try:
+        jobs = read_jobs(given.trace)
+        figures = figures_for(len(jobs), given.policies.split(","))
+    except InvalidInput as error:
+        parser.error(str(error))
     compare(jobs, figures, given.runs)
     if not given.no_attribution:
         attribute(jobs, figures, given.runs)

@@ -38,14 +38,6 @@ FIGURES: Final[Mapping[int, tuple[AuthorsFigure, ...]]] = MappingProxyType(  # b
             AuthorsFigure("tiresias", "tiresias", None, (22885, 28600), (511, 1632)),
             AuthorsFigure("gandiva", "gandiva", None, (105477, 480134), (2015, 14659)),
         ),
-        500: (
-            AuthorsFigure("dally, tuned", "dally", None, (194695, 203814), (204, 950)),
-            AuthorsFigure("dally 12,24", "dally", (12, 24), (194005, 198192), (191, 451)),
-            AuthorsFigure("dally, never relaxes", "dally", _NEVER, (194949, 196661), (156, 263)),
-            AuthorsFigure("dally 0,0", "dally", (0, 0), (195826, 204836), (402, 1376)),
-            AuthorsFigure("tiresias", "tiresias", None, (185455, 207010), (935, 3744)),
-            AuthorsFigure("gandiva", "gandiva", None, (266342, 346951), (2215, 4713)),
-        ),
     }
 )
 # Which rules that simulator goes by, where they differ from ours (docs/simulator.md). `restart=0` is the option --restart-s.

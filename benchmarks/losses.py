@@ -5,7 +5,8 @@
 Prints what a job's completion takes longer or shorter on average, split into waiting, communication and restarts and by the
 number of GPUs; how many jobs more than with the other policy are left at each time (the sum of that over time is the difference);
 and the decisions that the slower jobs trace back to, each with its moment: the wait that was longer, what it began with and who
-got the GPUs, or the place that was worse. A trace is one of the simulator's, or a file of cluster-sim (benchmarks.authors).
+got the GPUs, the place that was worse, or the restarts. A trace is one of the simulator's, or a file of cluster-sim
+(benchmarks.authors).
 """
 
 import argparse
@@ -15,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.authors import jobs_in, line, signed, table
+from benchmarks.authors import line, read_jobs, signed, table
 from benchmarks.authors_figures import RATIOS
 from benchmarks.policies import BASE, CLUSTERS, MODELS, NETWORKS, SIX
+from kompakt_core.errors import InvalidInput
 from kompakt_simulator.cluster import ClusterShape, ClusterState
 from kompakt_simulator.cluster_file import read_shape
 from kompakt_simulator.figures import summarize
@@ -60,7 +62,9 @@ def _decision(
     done: FinishedJob, than: FinishedJob, stretches: Mapping[int, Sequence[Stretch]], shape: ClusterShape
 ) -> TracedLoss:
     number, cost, own = done.job.number, done.end - than.end, stretches[done.job.number]
-    if done.comm + done.restart - than.comm - than.restart > cost / 2:
+    if done.restart - than.restart > cost / 2:
+        return TracedLoss("restarted", own[0].end, number, cost)
+    if done.comm - than.comm > cost / 2:
         worst = max(own, key=lambda one: (one.end - one.start) * _spread(one, shape))
         return TracedLoss(f"placed at level {shape.level_of(worst.gpus).lower()}", worst.start, number, cost)
     ends = [done.job.submit, *(one.end for one in own)]
@@ -125,12 +129,14 @@ def report(ours: SimulationResult, other: SimulationResult, shape: ClusterShape,
         line(f"{loss.kind} {loss.of}".strip(), f"{loss.at / HOUR:.1f}", str(loss.number), f"{loss.cost / HOUR:.1f}")
 
 
-def _jobs(given: argparse.Namespace) -> tuple[Sequence[TraceJob], ClusterShape]:
-    if given.trace in CLUSTERS:
-        jobs, shape = load_trace(given.trace).jobs, read_shape(CLUSTERS[given.trace])
-    else:
-        jobs, shape = jobs_in(Path(given.trace).read_text("utf-8")), ClusterShape.grid(4, 4, 8)
-    return [replace(job, submit=Milliseconds(0)) for job in jobs] if given.at_once else jobs, shape
+def traced(name: str) -> tuple[Sequence[TraceJob], ClusterShape]:
+    """The jobs of a trace, by name or by path, and the cluster that they run on. Raises InvalidInput."""
+    if name in CLUSTERS:
+        return load_trace(name).jobs, read_shape(CLUSTERS[name])
+    try:
+        return read_jobs(Path(name)), ClusterShape.grid(4, 4, 8)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}; or one of: {', '.join(CLUSTERS)}") from None
 
 
 def main() -> None:
@@ -142,7 +148,12 @@ def main() -> None:
     parser.add_argument("--against", choices=BLIND, help="instead of the best policy that knows no durations")
     parser.add_argument("--top", type=int, default=10, help="decisions named one by one")
     given = parser.parse_args()
-    jobs, shape = _jobs(given)
+    try:
+        jobs, shape = traced(given.trace)
+    except InvalidInput as error:
+        parser.error(str(error))
+    if given.at_once:
+        jobs = [replace(job, submit=Milliseconds(0)) for job in jobs]
     network = Network(NETWORKS[given.network].levels, {**MODELS, **RATIOS}, SIX)
 
     def outcome(policy: str, setting: Setting) -> SimulationResult:

@@ -26,7 +26,10 @@ def test_work_is_whole_chunks_on_all_gpus_at_once() -> None:
     assert job.duration == 3 * 500_000, "9000 iterations are 2.25 chunks of 1000 on each of four GPUs"
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", json.dumps([{**ENTRY, "model": "VGG", "job_id": "seven"}]), '[{"job_id": "7"}]'])
+NO_GPUS, SEVEN = ({**ENTRY, **wrong} for wrong in ({"max_parallelism": "0"}, {"job_id": "seven"}))
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[]", json.dumps([SEVEN]), json.dumps([NO_GPUS]), '[{"job_id": "7"}]'])
 def test_what_is_no_such_trace_is_refused_with_what_would_be_right(text: str) -> None:
     with pytest.raises(InvalidInput, match="total_iterations"):
         authors.jobs_in(text)
@@ -48,3 +51,11 @@ def test_a_line_tells_the_difference_and_the_range() -> None:
     assert cells[:4] == ["dally, tuned", "1", "24,010", f"{own.avg_jct_s:,.0f}"]
     assert cells[4].startswith("-9")
     assert cells[5:7] == ["24,010", f"{own.avg_jct_s:,.0f} to 48,020"]
+
+
+def test_a_policy_without_figures_is_refused_with_those_that_have_some() -> None:
+    with pytest.raises(InvalidInput, match="'daly'; expected some of: dally, tiresias, gandiva"):
+        authors.figures_for(411, ["dally", "daly"])
+    with pytest.raises(InvalidInput, match="12 jobs"):
+        authors.figures_for(12, ["dally"])
+    assert [figure.label for figure in authors.figures_for(411, ["tiresias"])] == ["tiresias"]

@@ -1,6 +1,11 @@
 """Which decisions cost what: the larger part of a job's later end, its moment, and who got the GPUs."""
 
+from pathlib import Path
+
+import pytest
+
 from benchmarks import losses
+from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import ClusterShape, GpuSet
 from kompakt_simulator.jobs import Milliseconds, TraceJob
@@ -11,15 +16,16 @@ SHAPE = ClusterShape.grid(2, 1, 4)
 Span = tuple[int, int, int, int]  # number, start, end, GPUs as a set
 
 
-def result(*spans: Span, comm: int = 0) -> SimulationResult:
-    """All jobs submitted at 0; `comm`: of job 0."""
+def result(*spans: Span, comm: int = 0, restart: int = 0) -> SimulationResult:
+    """All jobs submitted at 0; `comm` and `restart`: of job 0."""
     finished = []
     for number in sorted({span[0] for span in spans}):
         own = [span for span in spans if span[0] == number]
         job = TraceJob(number, Milliseconds(0), Milliseconds(1), own[0][3].bit_count())
         held = sum(end - start for _, start, end, _ in own)
         times = Milliseconds(own[0][1]), Milliseconds(own[-1][2])
-        finished.append(FinishedJob(job, *times, GpuSet(own[-1][3]), held, 0.0 if number else float(comm)))
+        lost = (0.0, 0.0) if number else (float(comm), float(restart))
+        finished.append(FinishedJob(job, *times, GpuSet(own[-1][3]), held, *lost))
     stretches = tuple(Stretch(number, start, end, GpuSet(gpus)) for number, start, end, gpus in spans)
     return SimulationResult(tuple(finished), (), SHAPE.gpus, stretches=stretches)
 
@@ -44,6 +50,19 @@ def test_a_worse_place_is_told_where_communication_is_the_larger_part() -> None:
     ours = result((0, 10, 200, 0b11_0011), comm=80)
     (loss,) = losses.tracedback(ours, other, SHAPE)
     assert (loss.kind, loss.at, loss.cost) == (f"placed at level {Level.CLUSTER.lower()}", 10, 100)
+
+
+def test_restarts_are_no_worse_place() -> None:
+    other = result((0, 0, 100, 0b1111))
+    ours = result((0, 0, 40, 0b1111), (0, 50, 150, 0b1111), restart=40)
+    (loss,) = losses.tracedback(ours, other, SHAPE)
+    assert (loss.kind, loss.at, loss.cost) == ("restarted", 40, 50)
+
+
+def test_what_is_no_trace_is_told_before_anything_runs(tmp_path: Path) -> None:
+    for name, wanted in ((str(tmp_path / "nosuch"), "nosuch"), (str(tmp_path), "cluster-sim")):
+        with pytest.raises(InvalidInput, match=wanted):
+            losses.traced(name)
 
 
 def test_the_jobs_left_over_time_and_the_parts_add_up_to_the_difference() -> None:
