@@ -1,9 +1,9 @@
 """`kompakt profile -- python train.py`: where training steps lose time, what that costs where, how much links matter."""
 
 import json
-import math
 import platform
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,17 +11,19 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from kompakt_cli import profile_document, profile_jobs, profile_manifest
+from kompakt_cli import profile_document, profile_jobs, profile_manifest, profile_offers
 from kompakt_cli.access import Context, Kubeconfig
 from kompakt_cli.profile_manifest import Document
 from kompakt_cli.profile_manifest import StepLimits as JobSteps
+from kompakt_cli.profile_offers import PriceQuestion
 from kompakt_cli.profile_runs import Nodes, ProfilePlan, gpus_of, measure, read_script
 from kompakt_cli.profile_table import render
 from kompakt_cli.words import word_of
 from kompakt_core.errors import InvalidInput
 from kompakt_core.profile import document
 from kompakt_core.profile.document import Profile, ProfiledRun
-from kompakt_core.profile.prices import PricedPlace, offers, parse_prices
+from kompakt_core.profile.measurements import Measured, distinct, measured, replaced
+from kompakt_core.profile.prices import parse_prices
 
 LEAST_STEPS: Final = 4
 CPU_PROCESSES: Final = 2
@@ -49,9 +51,13 @@ NodeRank = Annotated[int, typer.Option(help="number of this machine among them, 
 Master = Annotated[str, typer.Option(help="HOST:PORT of machine number 0")]
 Single = Annotated[str, typer.Option(help="with --nodes: profile (JSON) of one machine with as many devices as all together")]
 Read = Annotated[list[str] | None, typer.Option(help="profile (JSON) made before, to show or for the price table")]
-Prices = Annotated[str, typer.Option(help="price table: CSV or YAML with machine, gpus, price_per_hour")]
-Batches = Annotated[int, typer.Option(help="with --prices: batches of one device in the whole training", min=0)]
-Hours = Annotated[float, typer.Option(help="with --prices: time budget (default: none)")]
+Prices = Annotated[str, typer.Option(help="price table: CSV or YAML with machine, gpus, price_per_hour, and perhaps machines")]
+Batches = Annotated[int, typer.Option(help="with --prices: batches of one device in the whole training")]
+BudgetHours = Annotated[
+    float | None,
+    typer.Option(help="with --prices: recommend the cheapest place that trains in so many hours (default: any time)"),
+]
+Explain = Annotated[bool, typer.Option("--explain", help="with --prices: show the arithmetic of each line")]
 Timeout = Annotated[float, typer.Option(help="seconds that one run may take", min=1)]
 Job = Annotated[str, typer.Option(help="TrainingJob (YAML) to profile in a cluster, in place of `-- python train.py`")]
 Annotate = Annotated[bool, typer.Option("--annotate", help="with --job: hand the profile to the job of that name in the cluster")]
@@ -74,7 +80,8 @@ def profile(
     read: Read = None,
     prices: Prices = "",
     batches: Batches = 0,
-    hours: Hours = math.inf,
+    budget_hours: BudgetHours = None,
+    explain: Explain = False,
     timeout: Timeout = 1800,
     job: Job = "",
     annotate: Annotate = False,
@@ -89,9 +96,10 @@ def profile(
     """
     form = word_of(ProfileOutput, output, "--output")
     table = parse_prices(_text(prices, "--prices"), prices) if prices else []
-    if table and not batches:
-        raise InvalidInput("--prices needs --batches: how many batches of one device the whole training takes")
+    question = PriceQuestion(table, batches, budget_hours, explain)
     found = [_earlier(path) for path in read or ()]
+    known = [place for each in found for place in measured(each)]
+    distinct(known)  # before anything is run
     if program:
         paths = tuple(_there(path) for path in data or ())
         plan = ProfilePlan(read_script(program), warm_up, steps, timeout, _nodes(nodes, node_rank, master), paths)
@@ -110,9 +118,9 @@ def profile(
         raise InvalidInput(
             "give a training to profile, after `--`: kompakt profile -- python train.py; or --job FILE, or --read FILE"
         )
-    measured = [one for each in found for one in profile_document.measured(each)]
-    offered = offers(table, measured, batches, hours) if table else []
-    _show(found[-1], gpus or found[-1].devices, offered, form)
+    if program or job:
+        known = replaced(known, measured(found[-1]))
+    _show(found[-1], gpus or found[-1].devices, question, known, form)
 
 
 def _in_cluster(
@@ -164,12 +172,13 @@ def _measured(plan: ProfilePlan, devices: int, machine: str, single: Profile | N
     else:
         runs, notes = _across(plan, devices, single), []
         devices *= plan.nodes.count
-    done = Profile(machine, devices, "GPU" if there else "CPU process", plan.warm_up, plan.steps, runs, tuple(notes))
+    kind, alone = "GPU" if there else "CPU process", single.machine if single else machine
+    done = Profile(alone, devices, kind, plan.warm_up, plan.steps, runs, (), max(2, plan.nodes.count), machine)
     if devices > 1 and not done.together:
         notes.append("the processes did not train together (no torch.distributed), so nothing is known of the interconnect")
     if not done.data_seen:
         notes.append("no torch DataLoader was seen, so data could not be replaced and nothing is known of their stalls")
-    return Profile(machine, devices, done.kind, plan.warm_up, plan.steps, runs, tuple(notes))
+    return replace(done, notes=tuple(notes))
 
 
 def _runs(plan: ProfilePlan, devices: int) -> tuple[dict[str, ProfiledRun], list[str]]:
@@ -215,10 +224,12 @@ def _text(path: str, what: str) -> str:
         raise InvalidInput(f"{what} {path}: {reason}; give the path of a text file") from error
 
 
-def _show(found: Profile, gpus: int, offered: list[PricedPlace], form: ProfileOutput) -> None:
+def _show(found: Profile, gpus: int, question: PriceQuestion, known: list[Measured], form: ProfileOutput) -> None:
+    offered = question.answer(known)
     if form is ProfileOutput.JSON:
-        typer.echo(json.dumps(profile_document.to_json(found, gpus, offered), indent=2))
+        told = profile_document.to_json(found, gpus) | profile_offers.to_json(question, offered)
+        typer.echo(json.dumps(told, indent=2))
         return
     console = Console()
-    for part in render(found, gpus, offered):
+    for part in (*render(found, gpus), *profile_offers.render(question, offered)):
         console.print(part, highlight=False, soft_wrap=True)

@@ -1,11 +1,10 @@
-"""What `kompakt profile` found, as JSON, and as what a price table asks for."""
+"""What `kompakt profile` found, as JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final
 
 from kompakt_core.profile.document import VERSION, Profile, ProfiledRun, read_run
-from kompakt_core.profile.prices import Measured, PricedPlace
 from kompakt_core.profile.sensitivity import word_for
 
 STILL_CACHED: Final = 0.05  # a larger share of the data's files makes a cold run doubtful
@@ -34,16 +33,7 @@ def cold_note(cached: object) -> str:
     return f"{share} of the data's files stayed in the page cache before the cold run, so its fetch stall is too low"
 
 
-def measured(profile: Profile) -> list[Measured]:
-    """Seconds of a step with data as the training gets them (where that was measured), for the price table."""
-    full = profile.runs.get("warm") or profile.runs.get("all")
-    found = [Measured(profile.machine, profile.devices, full.step_seconds)] if full else []
-    if "one" in profile.runs and profile.devices > 1:
-        found.append(Measured(profile.machine, 1, profile.runs["one"].step_seconds))
-    return found
-
-
-def to_json(profile: Profile, gpus: int, offered: Sequence[PricedPlace] = ()) -> dict[str, Any]:
+def to_json(profile: Profile, gpus: int) -> dict[str, Any]:
     """Everything that was measured and what follows from it."""
     share = profile.communication(gpus) if gpus > 1 else None
     found = profile.stalls()
@@ -60,13 +50,10 @@ def to_json(profile: Profile, gpus: int, offered: Sequence[PricedPlace] = ()) ->
         "communication": share,
         "sensitivity": None if share is None else word_for(share),
         "notes": list(profile.notes),
-        "offers": [_offer(one) for one in offered],
+        "halfMachines": profile.half_machines,
+        "halfMachine": profile.half_machine,
     }
 
 
 def _plain(stall: Any) -> dict[str, Any] | None:
     return None if stall is None else asdict(stall)
-
-
-def _offer(one: PricedPlace) -> dict[str, Any]:
-    return {**asdict(one.price), "hours": one.hours, "cost": one.cost, "in_time": one.in_time}

@@ -8,7 +8,6 @@ from rich.table import Table
 
 from kompakt_cli.output import columns
 from kompakt_core.profile.document import MODES, Profile
-from kompakt_core.profile.prices import PricedPlace, cheapest
 from kompakt_core.profile.sensitivity import word_for
 from kompakt_core.profile.stalls import Stall
 
@@ -20,19 +19,14 @@ NEEDED = {
 }
 
 
-def render(profile: Profile, gpus: int, offered: list[PricedPlace]) -> Iterator[RenderableType]:
-    """Tables of runs, stalls and prices, and what to write into a TrainingJob."""
+def render(profile: Profile, gpus: int) -> Iterator[RenderableType]:
+    """Tables of runs and stalls, and what to write into a TrainingJob."""
     steps = f"{profile.steps} optimizer steps after {profile.warm_up} of warm-up"
     yield f"{steps}, {profile.devices} x {profile.kind} of {profile.machine}\n"
     yield _runs(profile)
     yield ""
     yield _stalls(profile)
     yield from _advice(profile, gpus)
-    if offered:
-        yield ""
-        yield _offers(offered)
-        best = cheapest(offered)
-        yield "nothing measured is in time" if best is None else f"cheapest in time: {_place(best)}"
     for note in profile.notes:
         yield f"note: {note}"
 
@@ -81,16 +75,3 @@ def _advice(profile: Profile, gpus: int) -> Iterator[str]:
         f"per second of computing\n"
         f"  communication: {{gradientBytes: {run.gradient_bytes}, bandwidthSensitivity: {word_for(share)}}}"
     )
-
-
-def _offers(offered: list[PricedPlace]) -> Table:
-    table = columns("machine", "gpus", "price/h", "hours", "cost", "in time", right=["gpus", "price/h", "hours", "cost"])
-    for one in offered:
-        hours, cost = ("-" if value is None else f"{value:.2f}" for value in (one.hours, one.cost))
-        told = "not measured" if one.hours is None else "yes" if one.in_time else "no"
-        table.add_row(one.price.machine, str(one.price.gpus), f"{one.price.per_hour:g}", hours, cost, told)
-    return table
-
-
-def _place(one: PricedPlace) -> str:
-    return f"{one.price.gpus} GPUs of {one.price.machine}, {one.hours:.2f} h, {one.cost:.2f}"

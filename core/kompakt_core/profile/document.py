@@ -31,7 +31,10 @@ class ProfiledRun:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`devices`: of this machine, used in all runs but `one`; `kind`: GPU or CPU; `runs` by mode, as in StepTimes."""
+    """`devices`: of this machine, used in all runs but `one`; `kind`: GPU or CPU; `runs` by mode, as in StepTimes.
+
+    The run `halves` has the same number of devices, on `half_machines` machines called `half_machine` (empty: as `machine`).
+    """
 
     machine: str
     devices: int
@@ -40,6 +43,8 @@ class Profile:
     steps: int
     runs: Mapping[str, ProfiledRun]
     notes: tuple[str, ...] = ()
+    half_machines: int = 2
+    half_machine: str = ""
 
     @property
     def together(self) -> bool:
@@ -96,6 +101,8 @@ def read(text: str, name: str) -> Profile:
         steps=int(_number(raw.get("steps"), f"{name}, steps", 1)),
         runs={mode: read_run(run, f"{name}, runs.{mode}") for mode, run in raw["runs"].items()},
         notes=tuple(str(note) for note in raw["notes"]) if isinstance(raw.get("notes"), list) else (),
+        half_machines=int(_number(raw.get("halfMachines", 2), f"{name}, halfMachines", 2)),
+        half_machine=_text(raw["halfMachine"], f"{name}, halfMachine") if raw.get("halfMachine") else "",
     )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
+from kompakt_cli import profile as profile_command
 from kompakt_cli import profile_document
 from kompakt_cli.main import application
 from kompakt_cli.profile_runs import Nodes, ProfilePlan, Script, command, gpus_of, read_script, said_by_script
@@ -116,7 +117,7 @@ def test_what_is_written_can_be_read_again_and_shown() -> None:
     text = json.dumps(profile_document.to_json(PROFILE, 16))
     assert document.read(text, "p.json") == PROFILE
     console = Console(width=200, file=io.StringIO())
-    for part in render(PROFILE, 16, []):
+    for part in render(PROFILE, 16):
         console.print(part)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "20.0 %" in shown
@@ -124,9 +125,28 @@ def test_what_is_written_can_be_read_again_and_shown() -> None:
     assert "not measured: needs two machines: --nodes with --single" in shown
 
 
+def test_the_machines_of_halves_are_kept_and_are_two_where_an_older_file_says_nothing() -> None:
+    halves = replace(PROFILE, runs={**RUNS, "halves": RUN}, half_machines=4, half_machine="half")
+    told = profile_document.to_json(halves, 16)
+    assert document.read(json.dumps(told), "p.json") == halves
+    older = {key: value for key, value in told.items() if key not in ("halfMachines", "halfMachine")}
+    assert document.read(json.dumps(older), "p.json") == replace(halves, half_machines=2, half_machine="")
+
+
+def test_over_several_machines_the_single_one_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kompakt_cli.profile.gpus_of", lambda _: 2)
+    monkeypatch.setattr("kompakt_cli.profile.measure", lambda *_: (RUN, None))
+    plan = ProfilePlan(Script("python3", ("train.py",)), 5, 20, 60.0, Nodes(2, 0, "10.0.0.1:29400"))
+    single = replace(PROFILE, machine="big", devices=4)
+    found = profile_command._measured(plan, 2, "half", single)
+    assert (found.machine, found.half_machine, found.half_machines, found.devices) == ("big", "half", 2, 4)
+    assert list(found.runs) == ["one", "all", "warm", "halves"]
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
+        ({"halfMachines": 1}, "halfMachines: got 1; expected a number from 2 up"),
         ({"kompaktProfile": 2}, "p.json: no profile of version 1"),
         ({"runs": {"half": {}}}, r"runs: got \['half'\]; expected some of one, all, cold, warm, halves"),
         ({"runs": {}}, "runs: got none"),
@@ -149,22 +169,3 @@ def test_any_json_is_a_profile_or_a_sentence(value: Any) -> None:
             document.read(json.dumps(good | {key: value}), "p.json")
     with pytest.raises(InvalidInput, match=r"p\.json: no (JSON|profile)"):
         document.read(json.dumps(value), "p.json")
-
-
-def test_the_cheapest_machine_of_profiles_made_before(tmp_path: Path) -> None:
-    for name, seconds in (("small", 0.9), ("large", 0.3)):
-        each = replace(PROFILE, machine=name, runs={"all": replace(RUN, step_seconds=seconds)})
-        (tmp_path / f"{name}.json").write_text(json.dumps(profile_document.to_json(each, 2)))
-    table = tmp_path / "prices.csv"
-    table.write_text("machine,gpus,price_per_hour\nsmall,2,1\nlarge,2,4\nhuge,8,30\n")
-    words = ["--read", str(tmp_path / "small.json"), "--read", str(tmp_path / "large.json"), "--prices", str(table)]
-    assert "--prices needs --batches" in kompakt(*words)
-    told = json.loads(kompakt(*words, "--batches", "72000", "--hours", "5", "-o", "json"))["offers"]
-    assert [(one["machine"], one["hours"], one["in_time"]) for one in told] == [
-        ("large", pytest.approx(3), True),
-        ("small", pytest.approx(9), False),
-        ("huge", None, False),
-    ]
-    shown = kompakt(*words, "--batches", "72000")
-    assert "cheapest in time: 2 GPUs of small, 9.00 h, 9.00" in shown
-    assert "nothing measured is in time" in kompakt(*words, "--batches", "72000", "--hours", "1")
