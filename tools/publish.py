@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tools.kube.buildah import Builder
 from tools.kube.cache import cache_root, locked
+from tools.kube.command import CommandFailed
 from tools.kube.images import PACKAGES
 from tools.provenance.clone import Clone
 from tools.provenance.layout import DIGEST, OciLayout, Refused
@@ -103,7 +104,7 @@ def main(argv: list[str] | None = None) -> int:
         run, base = Run(given.builder, given.source, given.invocation), base_of(given.base_image)
         builder = Builder(cache_root() / "publish.log")
         places = publish(given.part or PACKAGES, base, run, given.out, builder, print)
-    except Refused as error:
+    except (Refused, CommandFailed, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     print("\n".join(f"{place}: built, stated and verified; not signed" for place in places))

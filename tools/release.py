@@ -17,6 +17,7 @@ from typing import Final
 
 from tools.kube.binaries import find
 from tools.kube.command import CommandFailed, output
+from tools.kube.programs import NoProgram
 from tools.provenance.clone import Clone
 from tools.provenance.layout import Refused
 
@@ -32,11 +33,13 @@ def release(out: Path, say: Say, clone: Clone | None = None, helm: Callable[[], 
     Raises:
         Refused: the folder is there, or the clone has no commit.
         CommandFailed: a build failed; the folder is not made.
+        NoProgram: there is no Helm, and it cannot be built.
     """
     clone = clone or Clone()
     commit = clone.head()
     if out.exists():
         raise Refused(f"{out} is there already")
+    packer = helm()  # before anything is built: where there is none, nobody should wait for it
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".release.") as folder:
         source, made = Path(folder, "source"), Path(folder, "made")
@@ -45,7 +48,7 @@ def release(out: Path, say: Say, clone: Clone | None = None, helm: Callable[[], 
         made.mkdir()
         _packages(source, made / PYTHON, say)
         say(f"packing the chart of {commit}")
-        output([helm(), "package", "--destination", made, source / "charts" / "kompakt"])
+        output([packer, "package", "--destination", made, source / "charts" / "kompakt"])
         (made / NOTES).write_text(notes((source / "CHANGELOG.md").read_text(), commit))
         (made / SUMS).write_text(sums(made))
         made.rename(out)
@@ -82,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("dist/release"), metavar="FOLDER", help="default: %(default)s")
     try:
         made = release(parser.parse_args(argv).out, print)
-    except (Refused, CommandFailed) as error:
+    except (Refused, CommandFailed, NoProgram, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     print("\n".join(map(str, made)))

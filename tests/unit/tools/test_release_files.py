@@ -9,11 +9,13 @@ import pytest
 import yaml
 
 from tests.support.needs import from_index
+from tools.kube import binaries
 from tools.kube.binaries import find
 from tools.kube.command import CommandFailed, output
+from tools.kube.programs import NoProgram
 from tools.provenance.clone import Clone
 from tools.provenance.layout import Refused
-from tools.release import NOTES, PYTHON, SUMS, notes, release
+from tools.release import NOTES, PYTHON, SUMS, main, notes, release
 
 UV = Path(sys.executable).parent / "uv"
 
@@ -93,3 +95,24 @@ def test_a_folder_that_is_there_is_left_alone_and_a_build_that_fails_leaves_none
     with pytest.raises(Refused, match="git rev-parse"):
         release(tmp_path / "none", silent, Clone(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_helm_cannot_be_had_a_sentence_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(_: object, __: object) -> Path:
+        raise NoProgram("helm can neither be downloaded nor built: no space left")
+
+    monkeypatch.setattr(binaries, "present", lambda _: None)
+    monkeypatch.setattr(binaries, "_fetch", none)
+    assert main([f"--out={tmp_path / 'out'}"]) == 1
+    assert capsys.readouterr().err == "helm can neither be downloaded nor built: no space left\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["file", "file/out"])
+def test_a_target_that_cannot_be_made_is_named(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main([f"--out={tmp_path / place}"]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "file") in said
