@@ -78,6 +78,16 @@ PROGRAMS = {
         _nvidia("nvidia-container-runtime", 29, 10),
         Program("jobset", "jobset", "sigs.k8s.io/jobset", ("--version",), 71, 64),
         Program("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("--version",), 166, 120),
+        Program("oras", "oras", "oras.land/oras/cmd/oras", ("version",), 18, 12),
+        Program(
+            "registry",
+            "registry",
+            "kompakt.dev/tools/kube/registry",
+            ("--version",),
+            60,
+            20,
+            "github.com/distribution/distribution/v3",
+        ),
         Program("dra-driver", "dra", "kompakt.dev/tools/kube/dra", ("--version",), 40, 52, "k8s.io/kubernetes/test/e2e/dra"),
     )
 }
