@@ -116,8 +116,12 @@ requirements: sync ## pin all packages anew, with hashes and without host names
 images: sync ## images to be published, with provenance and SBOM, from HEAD on BASE_IMAGE=...@sha256:..., by BUILDER=...
 	$(BIN)/python -m tools.publish --base-image '$(BASE_IMAGE)' --builder '$(BUILDER)' $(if $(SOURCE),--source '$(SOURCE)') $(if $(INVOCATION),--invocation '$(INVOCATION)') $(if $(OUT),--out '$(OUT)')
 
-release: sync ## wheels, sources, the chart, notes and checksums of HEAD in dist/release, or OUT=...
-	$(BIN)/python -m tools.release $(if $(OUT),--out '$(OUT)')
+# With BASE_IMAGE also the images, as `make images`: as root, with buildah.
+release: sync ## packages, the chart, notes, checksums and statements of HEAD in dist/release, or OUT=...; with BASE_IMAGE=... images too
+	$(BIN)/python -m tools.release $(if $(OUT),--out '$(OUT)') $(if $(BASE_IMAGE),--base-image '$(BASE_IMAGE)') $(if $(BUILDER),--builder '$(BUILDER)') $(if $(SOURCE),--source '$(SOURCE)') $(if $(INVOCATION),--invocation '$(INVOCATION)')
+
+push: sync ## copy the images and the chart of a release, of dist/release or OUT=..., into REGISTRY=host[:port][/path]
+	$(BIN)/python -m tools.push $(or $(OUT),dist/release) '$(REGISTRY)' $(ARGS)
 
 tour: sync ## place, schedule and train on this machine in a minute (kompakt tour)
 	$(BIN)/kompakt tour
@@ -128,4 +132,4 @@ demo: sync ## the whole path on a cluster of its own, or on another with KOMPAKT
 demo-down: sync ## remove all that the demo brought up (of another cluster: kompakt and the demo's jobs)
 	$(BIN)/python -m tools.kube down
 
-.PHONY: help sync sync-torch sync-docs sync-frameworks sync-zoo zoo sync-old-torch check docs site format test test-fast coverage gpu-packages test-gpu requirements images release tour demo demo-down
+.PHONY: help sync sync-torch sync-docs sync-frameworks sync-zoo zoo sync-old-torch check docs site format test test-fast coverage gpu-packages test-gpu requirements images release push tour demo demo-down

@@ -1,4 +1,7 @@
-"""`python -m tools.provenance LAYOUT... --builder URI`: attach statements to images; with --verify, say what does not match."""
+"""`python -m tools.provenance LAYOUT... --builder URI`: attach statements to images; with --verify, say what does not match.
+
+With --verify the folder of a release will do too: all that is in it is compared.
+"""
 
 import argparse
 import sys
@@ -8,7 +11,9 @@ from tools.provenance.attachments import PREDICATE_TYPE
 from tools.provenance.clone import Clone
 from tools.provenance.images import the_image
 from tools.provenance.layout import Refused, opened
+from tools.provenance.sums import SUMS
 from tools.provenance.verify import problems
+from tools.provenance.verify_release import release_problems
 from tools.provenance.write import Run, write
 
 
@@ -31,7 +36,11 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.provenance", description=__doc__)
     parser.add_argument(
-        "layouts", nargs="+", type=Path, metavar="LAYOUT", help="OCI layout with one image: a folder or an archive"
+        "layouts",
+        nargs="+",
+        type=Path,
+        metavar="LAYOUT",
+        help="OCI layout with one image, folder or archive; to verify, also a release",
     )
     parser.add_argument("--verify", action="store_true", help="attach nothing; compare blobs, statements, image and commit")
     parser.add_argument("--builder", metavar="URI", help="who builds; with --verify, who must have")
@@ -49,10 +58,18 @@ def _written(path: Path, arguments: argparse.Namespace) -> list[str]:
 
 
 def _verified(path: Path, arguments: argparse.Namespace) -> list[str]:
+    if (path / SUMS).is_file():
+        return _verified_release(path, arguments)
     with opened(path, to_write=False) as layout:
         if found := problems(layout, Clone(arguments.clone), arguments.builder):
             return [f"{path}: {problem}" for problem in found]
         return [f"ok {path}: {the_image(layout).descriptor['digest']} and its statements match; nothing here is signed"]
+
+
+def _verified_release(path: Path, arguments: argparse.Namespace) -> list[str]:
+    if found := release_problems(path, Clone(arguments.clone), arguments.builder):
+        return [f"{path}: {problem}" for problem in found]
+    return [f"ok {path}: checksums and statements match; nothing here is signed"]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Statements as referrers of an image (image-spec 1.1): one manifest each, whose subject is the image, listed in the index."""
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
 from tools.provenance.images import Image, subject_of
-from tools.provenance.layout import MANIFEST, Json, OciLayout
+from tools.provenance.layout import MANIFEST, Json, OciLayout, encoded
 from tools.provenance.statements import CONTENTS, PROVENANCE
 
 IN_TOTO: Final = "application/vnd.in-toto+json"
@@ -13,7 +12,7 @@ EMPTY: Final = "application/vnd.oci.empty.v1+json"
 PREDICATE_TYPE: Final = "in-toto.io/predicate-type"
 _TITLE: Final = "org.opencontainers.image.title"
 # Under these names tools such as oras write them into a folder.
-_FILES: Final = {PROVENANCE: "provenance.intoto.json", CONTENTS: "sbom.intoto.json"}
+FILES: Final = {PROVENANCE: "provenance.intoto.json", CONTENTS: "sbom.intoto.json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,8 @@ def attachments(layout: OciLayout) -> list[Attachment]:
 def attach(image: Image, statement: Json) -> Json:
     """Add a statement to an image, in place of one of the same type; returns the descriptor of its manifest."""
     layout, kind = image.layout, statement["predicateType"]
-    content = layout.add(_text(statement), IN_TOTO)
-    content["annotations"] = {PREDICATE_TYPE: kind, _TITLE: _FILES[kind]}
+    content = layout.add(encoded(statement), IN_TOTO)
+    content["annotations"] = {PREDICATE_TYPE: kind, _TITLE: FILES[kind]}
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
@@ -58,7 +57,7 @@ def attach(image: Image, statement: Json) -> Json:
         "annotations": {PREDICATE_TYPE: kind},
     }
     # Type and annotations stand in the index too, as a registry lists them when it is asked for referrers.
-    descriptor = layout.add(_text(manifest), MANIFEST) | {"artifactType": IN_TOTO, "annotations": {PREDICATE_TYPE: kind}}
+    descriptor = layout.add(encoded(manifest), MANIFEST) | {"artifactType": IN_TOTO, "annotations": {PREDICATE_TYPE: kind}}
     _list(image, kind, descriptor)
     return descriptor
 
@@ -72,7 +71,3 @@ def _list(image: Image, kind: str, descriptor: Json) -> None:
     ]
     index["manifests"] = [*(one for one in index["manifests"] if one not in outdated), descriptor]
     image.layout.write_index(index)
-
-
-def _text(document: Json) -> bytes:
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()

@@ -12,7 +12,7 @@ from tools.provenance.layout import DIGEST, MANIFEST, Json, OciLayout, Refused
 PARTS: Final = ("operator", "extender", "device-plugin", "runtime")
 SBOM: Final = "opt/kompakt/sbom.cdx.json"
 _LABEL: Final = "org.opencontainers.image."
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Image:
         }
         if said["title"].removeprefix("kompakt-") not in PARTS:
             raise Refused(f"its title is {said['title']!r}; it is none of the images of the Dockerfile")
-        if not _COMMIT.fullmatch(said["revision"]):
+        if not COMMIT.fullmatch(said["revision"]):
             raise Refused(f"its revision is {said['revision']!r}; build it with REVISION=$(git rev-parse HEAD)")
         if not said["base.name"] or not DIGEST.fullmatch(said["base.digest"]):
             raise Refused(

@@ -28,6 +28,13 @@ class OciLayout:
 
     folder: Path
 
+    @classmethod
+    def made(cls, folder: Path) -> "OciLayout":
+        """A new layout without anything in it but the mark that it is one."""
+        (folder / "blobs/sha256").mkdir(parents=True)
+        (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}\n')
+        return cls(folder)
+
     def index(self) -> Json:
         """index.json. Raises Refused where there is none."""
         return _parsed(self.folder / "index.json", "it is no OCI layout")
@@ -63,6 +70,11 @@ class OciLayout:
         if (found := file_digest(path)) != digest:
             return f"blob {digest} has the digest {found}"
         return None
+
+
+def encoded(document: Json) -> bytes:
+    """A document as our blobs hold it: to be read by people too."""
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def file_digest(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What is stated of an image: in-toto Statement v1, with SLSA provenance v1 and with CycloneDX as predicates. Values only."""
+"""What is stated of images and releases: statements of in-toto with SLSA provenance v1 and with CycloneDX. Values only."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,31 +10,34 @@ STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PROVENANCE: Final = "https://slsa.dev/provenance/v1"
 CONTENTS: Final = "https://cyclonedx.org/bom"
 BUILD_TYPE: Final = "https://kompakt.dev/provenance/dockerfile/v1"
-"""What docs/provenance.md describes; a name, not an address."""
+RELEASE_TYPE: Final = "https://kompakt.dev/provenance/release/v1"
+"""What docs/provenance.md describes; names, not addresses."""
 REQUIREMENTS: Final[dict[str, tuple[str, ...]]] = {
     part: tuple(f"requirements/{name}.txt" for name in ("build", "sbom", part) if name != "runtime") for part in PARTS
 }
 """The files with hashes from which each target installs packages of others."""
+TOOLS: Final = ("requirements/build.txt", "requirements/uv.txt", "tools/kube/go/helm/go.mod")
+"""The files that pin what builds wheels and sources, and what packs the chart."""
 
 
-def statement(facts: Facts, digest: str, predicate_type: str, predicate: Json) -> Json:
-    """A statement about the image whose manifest has that digest (`sha256:...`)."""
-    subject = {"name": facts.name, "digest": {"sha256": digest.removeprefix("sha256:")}}
-    return {"_type": STATEMENT, "subject": [subject], "predicateType": predicate_type, "predicate": predicate}
+def statement(subjects: Mapping[str, str], predicate_type: str, predicate: Json) -> Json:
+    """A statement about things by name, of which these are the digests by SHA-256 (of an image: its manifest's)."""
+    told = [{"name": name, "digest": {"sha256": digest.removeprefix("sha256:")}} for name, digest in subjects.items()]
+    return {"_type": STATEMENT, "subject": told, "predicateType": predicate_type, "predicate": predicate}
 
 
-def provenance(facts: Facts, requirements: Mapping[str, str], builder: str, source: str | None, invocation: str | None) -> Json:
+def provenance(definition: Json, builder: str, invocation: str | None, created: str | None = None) -> Json:
     """The predicate of SLSA provenance.
 
     Args:
-        requirements: SHA-256 of each requirements file of the target, in hexadecimal.
+        definition: what went in, of `build_definition` or `release_definition`.
         builder: a URI that names who builds, and thereby whom the reader trusts.
-        source: where the commit can be had (`git+https://...`).
         invocation: what the builder calls this run.
+        created: when, as far as what was made says it.
     """
-    metadata = {"invocationId": invocation, "finishedOn": facts.created}
+    metadata = {"invocationId": invocation, "finishedOn": created}
     return {
-        "buildDefinition": build_definition(facts, requirements, source),
+        "buildDefinition": definition,
         "runDetails": {
             "builder": {"id": builder},
             "metadata": {key: value for key, value in metadata.items() if value},
@@ -43,7 +46,12 @@ def provenance(facts: Facts, requirements: Mapping[str, str], builder: str, sour
 
 
 def build_definition(facts: Facts, requirements: Mapping[str, str], source: str | None) -> Json:
-    """What went in: the build's parameters, and all that they stand for."""
+    """What went into an image: the build's parameters, and all that they stand for.
+
+    Args:
+        requirements: SHA-256 of each requirements file of the target, in hexadecimal.
+        source: where the commit can be had (`git+https://...`).
+    """
     args = {
         "BASE_IMAGE": facts.base_name,
         "BASE_DIGEST": facts.base_digest,
@@ -55,8 +63,26 @@ def build_definition(facts: Facts, requirements: Mapping[str, str], source: str 
         "externalParameters": {"dockerfile": "Dockerfile", "target": facts.target, "args": args},
         "internalParameters": {},
         "resolvedDependencies": [
-            {"name": "source", **({"uri": source} if source else {}), "digest": {"gitCommit": facts.revision}},
+            _source(facts.revision, source),
             {"name": facts.base_name, "digest": {"sha256": facts.base_digest.removeprefix("sha256:")}},
-            *({"name": path, "digest": {"sha256": found}} for path, found in requirements.items()),
+            *_pinned(requirements),
         ],
     }
+
+
+def release_definition(revision: str, requirements: Mapping[str, str], source: str | None) -> Json:
+    """What went into wheels, sources and chart: a commit, and what pins the tools that build them."""
+    return {
+        "buildType": RELEASE_TYPE,
+        "externalParameters": {"command": "make release"},
+        "internalParameters": {},
+        "resolvedDependencies": [_source(revision, source), *_pinned(requirements)],
+    }
+
+
+def _source(revision: str, source: str | None) -> Json:
+    return {"name": "source", **({"uri": source} if source else {}), "digest": {"gitCommit": revision}}
+
+
+def _pinned(files: Mapping[str, str]) -> list[Json]:
+    return [{"name": path, "digest": {"sha256": found}} for path, found in files.items()]

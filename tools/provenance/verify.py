@@ -58,7 +58,7 @@ def _of_statement(image: Image, attachment: Attachment, clone: Clone, builder: s
     said = image.layout.document(layers[0])
     head = {"_type": said.get("_type"), "predicateType": said.get("predicateType"), "subject": said.get("subject")}
     subject = [{"name": image.facts().name, "digest": {"sha256": image.descriptor["digest"].removeprefix("sha256:")}}]
-    yield from _differences(head, {"_type": STATEMENT, "predicateType": kind, "subject": subject}, kind)
+    yield from differences(head, {"_type": STATEMENT, "predicateType": kind, "subject": subject}, kind)
     predicate = said.get("predicate") or {}
     if kind == CONTENTS:
         if predicate != image.sbom():
@@ -69,9 +69,18 @@ def _of_statement(image: Image, attachment: Attachment, clone: Clone, builder: s
 
 def _of_provenance(image: Image, predicate: Json, clone: Clone, builder: str | None) -> Iterator[str]:
     facts, said = image.facts(), predicate.get("buildDefinition") or {}
-    (where, *_) = [*(one.get("uri") for one in said.get("resolvedDependencies", []) if one.get("name") == "source"), None]
     requirements = clone.digests(facts.revision, REQUIREMENTS[facts.target])
-    yield from _differences(said, build_definition(facts, requirements, where), "buildDefinition")
+    yield from differences(said, build_definition(facts, requirements, source_of(said).get("uri")), "buildDefinition")
+    yield from builder_problems(predicate, builder)
+
+
+def source_of(definition: Json) -> Json:
+    """What a build definition names as its source; empty where it names none."""
+    return next((dict(one) for one in definition.get("resolvedDependencies", []) if one.get("name") == "source"), {})
+
+
+def builder_problems(predicate: Json, builder: str | None) -> Iterator[str]:
+    """Whether provenance names who built, and the right one where one is expected."""
     who = ((predicate.get("runDetails") or {}).get("builder") or {}).get("id")
     if not who:
         yield "runDetails.builder.id is missing"
@@ -79,13 +88,13 @@ def _of_provenance(image: Image, predicate: Json, clone: Clone, builder: str | N
         yield f"runDetails.builder.id is {who!r}, and should be {builder!r}"
 
 
-def _differences(said: Any, right: Any, where: str) -> Iterator[str]:
-    """Where two documents differ, at their leaves."""
+def differences(said: Any, right: Any, where: str) -> Iterator[str]:
+    """A sentence for each place where two documents differ, at their leaves."""
     if isinstance(said, dict) and isinstance(right, dict):
         for key in sorted({*said, *right}):
-            yield from _differences(said.get(key), right.get(key), f"{where}.{key}")
+            yield from differences(said.get(key), right.get(key), f"{where}.{key}")
     elif isinstance(said, list) and isinstance(right, list) and len(said) == len(right):
         for number, (one, other) in enumerate(zip(said, right, strict=True)):
-            yield from _differences(one, other, f"{where}[{number}]")
+            yield from differences(one, other, f"{where}[{number}]")
     elif said != right:
         yield f"{where} is {said!r}, and should be {right!r}"

@@ -7,7 +7,7 @@ from tools.provenance.attachments import attach
 from tools.provenance.clone import Clone
 from tools.provenance.images import the_image
 from tools.provenance.layout import Json, OciLayout, Refused
-from tools.provenance.statements import CONTENTS, PROVENANCE, REQUIREMENTS, provenance, statement
+from tools.provenance.statements import CONTENTS, PROVENANCE, REQUIREMENTS, build_definition, provenance, statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,6 @@ def write(layout: OciLayout, clone: Clone, run: Run) -> list[Json]:
     image = the_image(layout)
     facts, digest = image.facts(), image.descriptor["digest"]
     requirements = clone.digests(facts.revision, REQUIREMENTS[facts.target])
-    made_from = provenance(facts, requirements, run.builder, run.source, run.invocation)
+    made_from = provenance(build_definition(facts, requirements, run.source), run.builder, run.invocation, facts.created)
     predicates = {PROVENANCE: made_from, CONTENTS: image.sbom()}
-    return [attach(image, statement(facts, digest, kind, predicate)) for kind, predicate in predicates.items()]
+    return [attach(image, statement({facts.name: digest}, kind, predicate)) for kind, predicate in predicates.items()]

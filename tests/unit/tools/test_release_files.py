@@ -8,27 +8,22 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support import released
 from tests.support.needs import from_index
-from tools.kube import binaries
 from tools.kube.binaries import find
 from tools.kube.command import CommandFailed, output
 from tools.kube.programs import NoProgram
 from tools.provenance.clone import Clone
 from tools.provenance.layout import Refused
-from tools.release import NOTES, PYTHON, SUMS, main, notes, release
+from tools.provenance.releases import PYTHON
+from tools.provenance.sums import SUMS
+from tools.release import NOTES, REQUIREMENTS, main, notes, release
 
 UV = Path(sys.executable).parent / "uv"
 
 
 def silent(_: str) -> None:
     pass
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("release") / "out"
-    release(folder, silent)
-    return folder
 
 
 def test_checksums_name_every_file_and_a_changed_one_is_found(made: Path, tmp_path: Path) -> None:
@@ -43,14 +38,23 @@ def test_checksums_name_every_file_and_a_changed_one_is_found(made: Path, tmp_pa
 
 
 def test_the_same_commit_gives_the_same_bytes(made: Path, tmp_path: Path) -> None:
-    release(tmp_path / "again", silent)
+    released.made(tmp_path / "again")
     assert (tmp_path / "again" / SUMS).read_text() == (made / SUMS).read_text()
 
 
 def test_the_command_line_installs_from_the_folder_and_runs(made: Path, tmp_path: Path) -> None:
+    """Packages of others by the hashes that the release brings, ours without an index."""
     python = tmp_path / "venv" / "bin" / "python"
+    install = (UV, "pip", "install", "--quiet", f"--python={python}")
     output([UV, "venv", "--quiet", f"--python={sys.executable}", tmp_path / "venv"])
-    from_index([UV, "pip", "install", "--quiet", f"--python={python}", f"--find-links={made / PYTHON}", "kompakt-cli"])
+    from_index([*install, "--require-hashes", "-r", made / REQUIREMENTS / "cli.txt"])
+    ours = (*install, "--no-index", "kompakt-cli")
+    output(["cp", "-r", made / PYTHON, tmp_path / "less"])
+    next((tmp_path / "less").glob("kompakt_sdk-*.whl")).unlink()
+    next((tmp_path / "less").glob("kompakt_sdk-*.tar.gz")).unlink()
+    with pytest.raises(CommandFailed, match="kompakt-sdk was not found"):
+        output([*ours, f"--find-links={tmp_path / 'less'}"])
+    output([*ours, f"--find-links={made / PYTHON}"])
     assert "dgx1-v100" in output([python.with_name("kompakt"), "machines"])
     lies = output([python, "-c", "import kompakt_core; print(kompakt_core.__file__)"])
     assert lies.startswith(str(tmp_path)), "not from this checkout"
@@ -100,11 +104,10 @@ def test_a_folder_that_is_there_is_left_alone_and_a_build_that_fails_leaves_none
 def test_where_helm_cannot_be_had_a_sentence_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def none(_: object, __: object) -> Path:
+    def none(_: str) -> Path:
         raise NoProgram("helm can neither be downloaded nor built: no space left")
 
-    monkeypatch.setattr(binaries, "present", lambda _: None)
-    monkeypatch.setattr(binaries, "_fetch", none)
+    monkeypatch.setattr("tools.release.find", none)
     assert main([f"--out={tmp_path / 'out'}"]) == 1
     assert capsys.readouterr().err == "helm can neither be downloaded nor built: no space left\n"
     assert list(tmp_path.iterdir()) == []
