@@ -118,7 +118,7 @@ LEVELS = [
         folders=OLDER_TESTS,
         older=ENV_KUBERNETES,
     ),
-    TestLevel("cluster", no_obstacle, (*SIMULATED, "helm"), spread=TWO_CLUSTERS, waits=True),
+    TestLevel("cluster", no_obstacle, (*SIMULATED, "helm", "oras", "registry"), spread=TWO_CLUSTERS, waits=True),
     TestLevel("node", node_obstacle, tuple(name for name, one in PROGRAMS.items() if not one.cgo), waits=True, older=ENV_KUBELET),
 ]
 FAST = TestLevel(
