@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node import older
+from tests.support.node import older, publishing
 from tests.support.node.jobs import Jobs
+from tests.support.node.publishing import Published
 from tests.support.node.world import World
 from tools.kube import demo, elsewhere, host, install, real, scatter, stack
 from tools.kube.holding import HoldingWatch
@@ -35,6 +36,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
     if reason is not None:
         pytest.skip(reason)
     return older.prepare(print, tmp_path_factory.mktemp("older-images"))
+
+
+@pytest.fixture(scope="session")
+def published(images: Images, tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """The runtime's image of HEAD as it is published, built once: that takes a minute."""
+    return publishing.runtime(tmp_path_factory.mktemp("published"))
 
 
 @pytest.fixture(scope="session")

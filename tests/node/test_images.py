@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import older
+from tests.support.node.publishing import Published
 from tests.support.node.world import World
 from tools.kube.base_image import base_image
 from tools.kube.buildah import Builder
@@ -15,10 +16,8 @@ from tools.kube.cache import copy_files, locked
 from tools.kube.images import base_args, our_recipes
 from tools.kube.stack import Images
 from tools.provenance.clone import Clone
-from tools.provenance.layout import DIGEST, OciLayout, Refused
+from tools.provenance.layout import DIGEST, OciLayout
 from tools.provenance.verify import problems
-from tools.provenance.write import Run
-from tools.publish import Base, publish
 
 MOST_BYTES = 120e6  # over the base, unpacked
 TITLE = "org.opencontainers.image.title"
@@ -78,16 +77,10 @@ def test_a_build_of_another_revision_says_so_although_nothing_else_changed(image
     assert found == ["first", "second"]
 
 
-def test_an_image_is_published_with_statements_that_match_it_and_the_commit(images: Images, tmp_path: Path) -> None:
+def test_an_image_is_published_with_statements_that_match_it_and_the_commit(published: Published, tmp_path: Path) -> None:
     """Of HEAD, whatever lies in the working tree."""
-    builder, clone = Builder(tmp_path / "build.log"), Clone()
-    try:
-        commit = clone.head()
-    except Refused as error:
-        older.cannot(older.NoHistory(str(error)))
-    with locked("images"):
-        base = Base(*base_args(builder).values())
-    (place,) = publish(["runtime"], base, Run("https://example.com/tests"), tmp_path / "out", builder, print)
+    clone, base, commit = Clone(), published.base, published.commit
+    place = Path(shutil.copytree(published.place, tmp_path / "kompakt-runtime"))
     assert problems(OciLayout(place), clone) == []
     image, *referrers = json.loads((place / "index.json").read_text())["manifests"]
     manifest = json.loads(blob(place, image["digest"]))

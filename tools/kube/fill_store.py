@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _CONFIG = """version = 2
@@ -19,6 +21,15 @@ _SOCKET = Path("/run/containerd/containerd.sock")
 
 
 def main(root: str, wanted: set[str], archives: list[str]) -> None:
+    with containerd(root):
+        for archive in archives:
+            _images("import", archive)
+        _drop_all_but(wanted)
+
+
+@contextmanager
+def containerd(root: str) -> Iterator[None]:
+    """containerd with that root, in the mount namespace of the caller, which must have one of its own."""
     # /run of the mount namespace is private: socket and state vanish with it.
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"], check=True)
     with tempfile.NamedTemporaryFile("w", suffix=".toml", dir="/run") as config:
@@ -27,9 +38,7 @@ def main(root: str, wanted: set[str], archives: list[str]) -> None:
         daemon = subprocess.Popen(["containerd", "--config", config.name])
         try:
             _wait(daemon)
-            for archive in archives:
-                _images("import", archive)
-            _drop_all_but(wanted)
+            yield
         finally:
             daemon.terminate()
             daemon.wait(timeout=30)
