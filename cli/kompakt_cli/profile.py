@@ -230,6 +230,6 @@ def _show(found: Profile, gpus: int, question: PriceQuestion, known: list[Measur
         told = profile_document.to_json(found, gpus) | profile_offers.to_json(question, offered)
         typer.echo(json.dumps(told, indent=2))
         return
-    console = Console()
+    console = Console(markup=False)  # names of machines are shown as they are, also [these]
     for part in (*render(found, gpus), *profile_offers.render(question, offered)):
         console.print(part, highlight=False, soft_wrap=True)

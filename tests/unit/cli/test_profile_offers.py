@@ -103,6 +103,13 @@ def test_a_line_without_a_profile_names_the_command(asked: tuple[str, ...]) -> N
     )
 
 
+def test_a_name_is_shown_as_it_was_written(asked: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "prices.csv").write_text("machine,gpus,price_per_hour\nbox[red],4,2\n[/a],4,2\n")
+    shown = kompakt(*asked)
+    assert "nothing is known of 4 GPUs of [/a] (no profile of this machine)" in shown
+    assert "--machine 'box[red]' --devices 4" in shown
+
+
 NUMBER = r"-?[\d.]+(?:e-?\d+)?"
 
 
