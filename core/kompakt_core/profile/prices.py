@@ -40,6 +40,7 @@ def parse_prices(text: str, name: str) -> list[Price]:
     """
     if len(text) > MOST_BYTES:
         raise InvalidInput(f"{name}: more than 1 MiB; expected a table of prices")
+    text = text.removeprefix("\ufeff")  # spreadsheets begin their CSV with it
     head = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
     heads = tuple(cell.strip() for cell in head.split(","))
     rows = _csv_rows(text, name, heads) if heads in (COLUMNS, (*COLUMNS, MACHINES)) else _yaml_rows(text, name)
@@ -76,16 +77,20 @@ def _csv_rows(text: str, name: str, heads: tuple[str, ...]) -> list[tuple[str, d
 
 
 def _yaml_rows(text: str, name: str) -> list[tuple[str, dict[str, Any]]]:
-    wanted = f"expected CSV with the columns {', '.join(COLUMNS)}, or a YAML list of objects with these keys"
+    wanted = f"expected CSV with the columns {', '.join(COLUMNS)} (and perhaps {MACHINES}), or a YAML list with these keys"
     try:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{name}: {' '.join(str(error).split())[:200]}; {wanted}") from error
+    if found is None:
+        return []
     if not isinstance(found, list):
-        raise InvalidInput(f"{name}: got {type(found).__name__}; {wanted}")
+        got = repr(found[:60]) if isinstance(found, str) else type(found).__name__
+        raise InvalidInput(f"{name}: got {got}; {wanted}")
     for index, row in enumerate(found):
         if not isinstance(row, dict) or set(row) - {MACHINES} != set(COLUMNS):
-            raise InvalidInput(f"{name}, entry {index + 1}: got {row!r:.80}; expected exactly {', '.join(COLUMNS)}")
+            keys = f"{', '.join(COLUMNS)}, and perhaps {MACHINES}"
+            raise InvalidInput(f"{name}, entry {index + 1}: got {row!r:.80}; expected {keys}")
     return [(f"{name}, entry {index + 1}", row) for index, row in enumerate(found)]
 
 
@@ -96,11 +101,12 @@ def _price(row: dict[str, Any], where: str) -> Price:
     gpus, per_hour = _number(row["gpus"]), _number(row["price_per_hour"])
     machines = _number(row.get(MACHINES, 1))
     if gpus is None or not 1 <= gpus <= MOST_GPUS or gpus != int(gpus):
-        raise InvalidInput(f"{where}: gpus is {row['gpus']!r:.40}; expected a whole number from 1")
-    if machines is None or not 1 <= machines <= gpus or gpus % machines:
+        raise InvalidInput(f"{where}: gpus is {row['gpus']!r:.40}; expected a whole number from 1 to {MOST_GPUS}")
+    if machines is None or not 1 <= machines <= gpus or machines != int(machines) or gpus % machines:
         raise InvalidInput(f"{where}: {row[MACHINES]!r:.40} machines for {gpus:g} GPUs; expected a number that divides the GPUs")
     if per_hour is None or not 0 <= per_hour <= MOST_PRICE:
-        raise InvalidInput(f"{where}: price_per_hour is {row['price_per_hour']!r:.40}; expected a number from 0 up")
+        price = row["price_per_hour"]
+        raise InvalidInput(f"{where}: price_per_hour is {price!r:.40}; expected a number from 0 to {MOST_PRICE:g}")
     return Price(machine, int(gpus), per_hour, int(machines))
 
 
