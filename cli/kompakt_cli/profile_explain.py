@@ -17,7 +17,8 @@ def explained(offered: Sequence[PricedPlace], batches: int) -> Iterator[str]:
 
 def _lines(one: PricedPlace, step: StepEstimate, batches: int) -> Iterator[str]:
     yield f"{size_of(one.price.hardware)} of {one.price.machine}, {'measured' if step.measured else 'predicted'}"
-    yield f"  steps = {batches} batches / {one.price.gpus} devices = {one.steps}"
+    rounded = ", rounded up" if batches % one.price.gpus else ""
+    yield f"  steps = {batches} batches / {one.price.gpus} devices = {one.steps}{rounded}"
     if step.measured:
         yield from _sums(one, "", step.most, step.most_seconds)
         return
