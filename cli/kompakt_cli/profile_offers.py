@@ -115,9 +115,8 @@ def basis(one: PricedPlace) -> str:
     """What the hours of a line rest on."""
     if isinstance(one.step, Unpredictable):
         return str(one.step)
-    if one.step.measured:
-        return "measured" if one.step.real_data else "measured, data from memory"
-    return f"predicted from {_sources(one.step)}"
+    told = "measured" if one.step.measured else f"predicted from {_sources(one.step)}"
+    return told if one.step.real_data else f"{told}, data from memory"
 
 
 def _sources(step: StepEstimate) -> str:

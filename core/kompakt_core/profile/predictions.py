@@ -36,7 +36,8 @@ class Unpredictable(StrEnum):
 class StepEstimate:
     """Seconds of a step, as parts that sum to the least and to the most; measured: both are the mean, and one and the same.
 
-    `sources`: the hardware whose runs were used. `real_data`: measured on data as the training gets them, not from memory.
+    `sources`: the hardware whose runs were used. `real_data`: the most (or the mean) is that of
+    data as the training gets them, not from memory.
     """
 
     measured: bool
@@ -58,6 +59,7 @@ class StepEstimate:
 class _Most:
     parts: tuple[StepPart, ...]
     sources: tuple[Hardware, ...]
+    real_data: bool
 
     @property
     def seconds(self) -> float:
@@ -88,13 +90,14 @@ def _between(hardware: Hardware, own: Sequence[Measured]) -> StepEstimate | Unpr
     if low.least > high.seconds:
         return Unpredictable.CONTRADICTED
     least = (StepPart(low.least, f"fastest quarter of {named(low)}"),)
-    return StepEstimate(False, least, high.parts, (low.hardware, *high.sources))
+    return StepEstimate(False, least, high.parts, (low.hardware, *high.sources), high.real_data)
 
 
 def _most_of(one: Measured) -> _Most:
     """The most that a step can take where a run was made; with the prep stall where that run had its data from memory."""
-    parts = (StepPart(one.most, f"slowest quarter of {named(one)}"), *([one.data] if one.data and not one.whole else []))
-    return _Most(parts, (one.hardware,))
+    data = [one.data] if one.data and not one.whole else []
+    parts = (StepPart(one.most, f"slowest quarter of {named(one)}"), *data)
+    return _Most(parts, (one.hardware,), one.run == "warm" or bool(data))
 
 
 def _with_network(hardware: Hardware, own: Sequence[Measured]) -> list[_Most]:
@@ -106,7 +109,7 @@ def _with_network(hardware: Hardware, own: Sequence[Measured]) -> list[_Most]:
     base = min(alone, key=lambda one: one.seconds)
     wide = [one for one in own if one.machines == hardware.machines and one.gpus < hardware.gpus <= FURTHEST * one.gpus]
     added = [(one, part) for one in wide for part in _network(one, hardware.gpus, own)]
-    return [_Most((*base.parts, part), (*base.sources, one.hardware)) for one, part in added]
+    return [_Most((*base.parts, part), (*base.sources, one.hardware), base.real_data) for one, part in added]
 
 
 def _network(one: Measured, gpus: int, own: Sequence[Measured]) -> list[StepPart]:

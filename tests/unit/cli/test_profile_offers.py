@@ -54,9 +54,9 @@ def line(shown: str, start: str) -> str:
 def test_every_line_says_what_it_rests_on(asked: tuple[str, ...]) -> None:
     shown = kompakt(*asked, "--budget-hours", "0.8")
     assert line(shown, r"box +1 ") == "box 1 1 2.00 2.00 no measured, data from memory"
-    assert line(shown, r"box +4 ") == "box 4 4 0.50..0.80 2.00..3.20 yes predicted from 1 GPU and 8 GPUs"
+    assert line(shown, r"box +4 ") == "box 4 4 0.50..0.80 2.00..3.20 yes predicted from 1 GPU and 8 GPUs, data from memory"
     assert line(shown, r"box +8 ") == "box 8 9 0.38 3.38 yes measured, data from memory"
-    assert line(shown, r"box +2 x 8 ").endswith(" yes predicted from 2 x 4 GPUs and 8 GPUs")
+    assert line(shown, r"box +2 x 8 ").endswith(" yes predicted from 2 x 4 GPUs and 8 GPUs, data from memory")
     assert line(shown, "huge") == "huge 8 30 - - - no profile of this machine"
 
 
@@ -69,7 +69,7 @@ def test_no_figure_is_cut_on_a_narrow_screen(asked: tuple[str, ...], monkeypatch
 
 def test_a_recommendation_that_rests_on_a_prediction_says_so_and_how_to_be_sure(asked: tuple[str, ...]) -> None:
     shown = kompakt(*asked, "--budget-hours", "0.8")
-    assert "cheapest in time: 4 GPUs of box, at most 0.80 h, 3.20 (predicted from 1 GPU and 8 GPUs)" in shown
+    assert "cheapest in time: 4 GPUs of box, at most 0.80 h, 3.20 (predicted from 1 GPU and 8 GPUs, data from memory)" in shown
     assert "to be sure: kompakt profile --machine box --devices 4 -o json -- python train.py > box-4.json" in shown
     safe = kompakt(*asked, "--budget-hours", "0.6")
     assert "cheapest in time: 8 GPUs of box, 0.38 h, 3.38 (measured, data from memory)" in safe
@@ -129,6 +129,7 @@ def test_the_arithmetic_adds_up_to_the_table(asked: tuple[str, ...]) -> None:
         assert float(hours) * float(price) == pytest.approx(float(cost), abs=0.0051 + 6e-5 * float(price))
     assert [cost for _, price, cost in costs if price == "4"] == ["2.00", "3.20"], "as in the table"
     assert "0.2 s (run one) + 0.1 s (interconnect) = 0.3 s" in shown
+    assert "36001 batches / 16 devices = 2251, rounded up\n" in kompakt(*asked, "--batches", "36001", "--explain")
 
 
 def test_programs_get_both_ends_and_the_recommendation(asked: tuple[str, ...]) -> None:
@@ -174,6 +175,7 @@ def test_real_data_make_a_measurement_and_those_of_several_machines_cannot_be_pr
     (tmp_path / "prices.csv").write_text("machine,gpus,price_per_hour,machines\nbox,8,9,2\n")
     shown = kompakt(*asked)
     assert "cheapest in time: 2 x 4 GPUs of box, at most" in shown
+    assert "data from memory" not in shown.partition("to be sure")[0].partition("MACHINE")[2], "the prep stall is in the most"
     assert "to be sure: let the training run there for a while" in shown
 
 
