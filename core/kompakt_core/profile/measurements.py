@@ -49,6 +49,7 @@ class Measured:
     `parts`: what the step consists of; they sum to it. `quarters`: means of the four quarters of the steps, in seconds. `whole`:
     false where data came from memory although steps with real data were timed as well, so that more than this is known to be
     lost. `data`: the most that the prep stall of such a run on several machines can be. `run`: its mode.
+    `real_data`: on data as the training gets them, as in each run of a script whose data could not be replaced.
     """
 
     machine: str
@@ -60,6 +61,7 @@ class Measured:
     whole: bool = True
     data: StepPart | None = None
     run: str = "all"
+    real_data: bool = False
 
     @property
     def hardware(self) -> Hardware:
@@ -79,13 +81,14 @@ class Measured:
 def measured(profile: Profile) -> list[Measured]:
     """The places of a profile: all devices (on data as the training gets them, where that was timed), one of them, and halves."""
     real = "warm" in profile.runs
+    whole = not real or not profile.data_seen
     found = []
     if real or "all" in profile.runs:
         found.append(_at(profile, "warm" if real else "all"))
     if "one" in profile.runs and profile.devices > 1:
-        found.append(_at(profile, "one", whole=not real))
+        found.append(_at(profile, "one", whole))
     if "halves" in profile.runs and profile.together and profile.devices % profile.half_machines == 0:
-        found.append(_at(profile, "halves", whole=not real, data=_most_prep(profile)))
+        found.append(_at(profile, "halves", whole, _most_prep(profile)))
     return found
 
 
@@ -120,6 +123,7 @@ def _at(profile: Profile, mode: str, whole: bool = True, data: StepPart | None =
         whole=whole,
         data=data,
         run=mode,
+        real_data=mode == "warm" or not profile.data_seen,
     )
 
 

@@ -74,7 +74,7 @@ def estimate(hardware: Hardware, found: Iterable[Measured]) -> StepEstimate | Un
     exact = sorted((one for one in own if one.hardware == hardware and one.whole), key=lambda one: one.run != "one")
     if exact:
         parts = exact[-1].parts or (StepPart(exact[-1].step_seconds, f"run {exact[-1].run}"),)
-        return StepEstimate(True, parts, parts, (hardware,), exact[-1].run == "warm")
+        return StepEstimate(True, parts, parts, (hardware,), exact[-1].real_data)
     return _between(hardware, own)
 
 
@@ -97,7 +97,7 @@ def _most_of(one: Measured) -> _Most:
     """The most that a step can take where a run was made; with the prep stall where that run had its data from memory."""
     data = [one.data] if one.data and not one.whole else []
     parts = (StepPart(one.most, f"slowest quarter of {named(one)}"), *data)
-    return _Most(parts, (one.hardware,), one.run == "warm" or bool(data))
+    return _Most(parts, (one.hardware,), one.real_data or bool(data))
 
 
 def _with_network(hardware: Hardware, own: Sequence[Measured]) -> list[_Most]:

@@ -58,6 +58,14 @@ def test_a_run_with_data_from_memory_is_the_least_where_real_data_took_longer() 
     assert halves.most_seconds == pytest.approx(0.53 + 0.42 - 0.24), "the prep stall of one machine comes on top"
 
 
+def test_where_no_data_could_be_replaced_each_run_is_a_measurement_on_real_data() -> None:
+    runs = {"one": ONE, "all": ALL, "warm": ALL, "halves": HALVES}
+    unseen = replace(PROFILE, runs={mode: replace(run, loaders=0) for mode, run in runs.items()})
+    for hardware, seconds in ((Hardware("box", 1), 0.2), (Hardware("box", 8), 0.25), (Hardware("box", 8, 2), 0.5)):
+        found = known(hardware, unseen)
+        assert (found.measured, found.real_data, found.most_seconds) == (True, True, pytest.approx(seconds))
+
+
 def test_twice_the_gpus_on_as_many_machines_take_the_network_stall_that_a_ring_has() -> None:
     found = known(Hardware("box", 16, 2), PROFILE)
     assert found.least_seconds == 0.48, "at least what half of them take"
