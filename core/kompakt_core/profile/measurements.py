@@ -29,6 +29,10 @@ class Hardware:
         """GPUs of one machine."""
         return self.gpus // self.machines
 
+    def __str__(self) -> str:
+        several = f" on {self.machines} machines" if self.machines > 1 else ""
+        return f"{self.machine} with {self.gpus} GPUs{several}"
+
     def within(self, other: "Hardware") -> bool:
         """Whether the other has as many machines of this kind or more, each with as many GPUs or more."""
         return (self.machine, self.machines <= other.machines, self.each <= other.each) == (other.machine, True, True)
@@ -99,9 +103,7 @@ def distinct(known: Iterable[Measured]) -> None:
         if not 0 < one.step_seconds < math.inf:
             raise InvalidInput(f"{one.machine}: a step of {one.step_seconds} s; expected a time above 0")
         if one.run != "one" and seen.setdefault(one.hardware, one).step_seconds != one.step_seconds:
-            raise InvalidInput(
-                f"two profiles of {one.machine} with {one.gpus} GPUs differ; expected one, or two names by --machine"
-            )
+            raise InvalidInput(f"two profiles of {one.hardware} differ; expected one, or two names by --machine")
 
 
 def replaced(earlier: Iterable[Measured], fresh: Iterable[Measured]) -> list[Measured]:

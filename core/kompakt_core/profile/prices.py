@@ -48,16 +48,11 @@ def parse_prices(text: str, name: str) -> list[Price]:
     for where, row in rows:
         price = _price(row, where)
         if price.hardware in prices:
-            raise InvalidInput(f"{where}: {_told(price)} stands above already; expected each once")
+            raise InvalidInput(f"{where}: {price.hardware} stands above already; expected each once")
         prices[price.hardware] = price
     if not prices:
         raise InvalidInput(f"{name}: no prices; expected lines of {', '.join(COLUMNS)}")
     return list(prices.values())
-
-
-def _told(price: Price) -> str:
-    several = f" on {price.machines} machines" if price.machines > 1 else ""
-    return f"{price.machine} with {price.gpus} GPUs{several}"
 
 
 def _csv_rows(text: str, name: str, heads: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:

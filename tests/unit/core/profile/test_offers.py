@@ -59,6 +59,8 @@ def test_numbers_that_cannot_be_are_refused() -> None:
 def test_two_profiles_of_one_place_that_differ_are_refused_and_equal_ones_are_one() -> None:
     twice = [*STEPS, Measured("p3.8x", 4, 0.8)]
     assert "two profiles of p3.8x with 4 GPUs differ; expected one" in refusal(offers, PRICES, twice, BATCHES)
+    halves = [Measured("p3.8x", 4, 0.7, 2, run="halves"), Measured("p3.8x", 4, 0.9, 2, run="halves")]
+    assert "two profiles of p3.8x with 4 GPUs on 2 machines differ" in refusal(offers, PRICES, halves, BATCHES)
     assert offers(PRICES, [*STEPS, STEPS[1]], BATCHES) == offers(PRICES, STEPS, BATCHES)
 
 
