@@ -83,6 +83,8 @@ def test_a_predicted_line_is_in_time_by_the_most_it_can_take_and_perhaps_by_the_
 
 
 def test_a_prediction_that_cannot_be_cheaper_is_not_worth_a_measurement() -> None:
+    found = recommend(offers([Price("box", 4, 5.0), SIZES[2]], BOX, 36_000), math.inf)
+    assert [one.price.gpus for one in found.perhaps] == [4], "2.50 to 3.75, and 3.38"
     dear = [Price("box", 4, 7.0), SIZES[2]]
     found = recommend(offers(dear, BOX, 36_000), math.inf)
     assert (found.cheapest is not None and found.cheapest.price.gpus, found.perhaps) == (8, ()), "3.50 at least, and 3.38"

@@ -52,7 +52,8 @@ def test_the_parts_of_a_measured_step_are_computing_and_stalls() -> None:
 def test_a_run_with_data_from_memory_is_the_least_where_real_data_took_longer() -> None:
     real = replace(PROFILE, runs={"one": ONE, "all": ALL, "warm": WARM, "halves": HALVES})
     one = known(Hardware("box", 1), real)
-    assert (one.measured, one.least_seconds, one.most_seconds) == (False, 0.19, 0.42)
+    assert (one.measured, one.least_seconds, one.most_seconds, one.real_data) == (False, 0.19, 0.42, True)
+    assert not known(Hardware("box", 4), PROFILE).real_data, "its upper end is that of a run from memory"
     halves = known(Hardware("box", 8, 2), real)
     assert (halves.measured, halves.least_seconds) == (False, 0.48)
     assert halves.most_seconds == pytest.approx(0.53 + 0.42 - 0.24), "the prep stall of one machine comes on top"
