@@ -24,7 +24,7 @@ from tools.kube.images import PACKAGES
 from tools.kube.programs import NoProgram
 from tools.provenance.clone import Clone
 from tools.provenance.layout import Refused
-from tools.provenance.releases import OCI, PYTHON, Release, state
+from tools.provenance.releases import OCI, PYTHON, REQUIREMENTS, Release, state
 from tools.provenance.sums import SUMS, sums
 from tools.provenance.write import Run
 
@@ -32,7 +32,6 @@ Say = Callable[[str], None]
 Images = Callable[[Path], object]
 """Writes the layouts of images into that folder."""
 NOTES: Final = "NOTES.md"
-REQUIREMENTS: Final = "requirements"  # the folder of what pins packages of others, with hashes, a file for each package of ours
 UNNAMED: Final = "https://kompakt.dev/builders/unnamed"
 """The builder of a release whose maker gave no name: nobody to be trusted."""
 
@@ -82,7 +81,7 @@ def _packages(source: Path, target: Path, say: Say) -> None:
         say(f"building kompakt-{project.parent.name}")
         shutil.copy(source / "LICENSE", project.parent)  # whoever gets a package gets its licence
         options = ("--quiet", "--no-build-isolation", f"--python={sys.executable}", f"--out-dir={target}")
-        shutil.copy(source / "requirements" / f"{project.parent.name}.txt", pinned)
+        shutil.copy(source / REQUIREMENTS / f"{project.parent.name}.txt", pinned)
         output([uv, "build", *options, project.parent])
     (target / ".gitignore").unlink(missing_ok=True)  # uv's own
 

@@ -14,6 +14,7 @@ from tools.provenance.statements import CONTENTS, PROVENANCE, TOOLS, provenance,
 from tools.provenance.write import Run
 
 PYTHON: Final = "python"  # the folder of wheels and sources
+REQUIREMENTS: Final = "requirements"  # the folder of what pins packages of others, with hashes, a file for each package of ours
 OCI: Final = "oci"  # the folder of layouts; below it, a layout's path is the name that it gets in a registry
 CHART: Final = "charts/kompakt"
 
@@ -39,6 +40,11 @@ class Release:
         if len(found) != 1:
             raise Refused(f"{self.folder} holds {len(found)} archives of charts, and a release has one")
         return found[0]
+
+    @property
+    def pinned(self) -> list[str]:
+        """The files that pin packages of others, by their paths in a release and in a commit."""
+        return [str(path.relative_to(self.folder)) for path in sorted((self.folder / REQUIREMENTS).glob("*"))]
 
     def layouts(self) -> dict[str, Path]:
         """Every layout by the name that it gets in a registry."""

@@ -25,9 +25,13 @@ def hexadecimal(path: Path) -> str:
 
 
 def faults(folder: Path) -> list[str]:
-    """In what the folder is not what its sums say, a sentence for each file. Raises Refused where there are no sums."""
+    """In what the folder is not what its sums say, a sentence for each file. Raises Refused where there are no sums.
+
+    Links are faults, wherever they lead: sums do not follow one to a folder, and whoever reads files by name does.
+    """
     named, there = _read(folder / SUMS), {str(path.relative_to(folder)): path for path in files(folder)}
     return [
+        *(f"{path.relative_to(folder)} is neither a file nor a folder" for path in sorted(folder.rglob("*")) if _is_odd(path)),
         *(f"{name} is missing, and {SUMS} names it" for name in sorted(named.keys() - there.keys())),
         *(f"{name} is not named in {SUMS}" for name in sorted(there.keys() - named.keys())),
         *(
@@ -36,6 +40,10 @@ def faults(folder: Path) -> list[str]:
             if name in named and (found := hexadecimal(path)) != named[name]
         ),
     ]
+
+
+def _is_odd(path: Path) -> bool:
+    return path.is_symlink() or not (path.is_file() or path.is_dir())
 
 
 def _read(path: Path) -> dict[str, str]:

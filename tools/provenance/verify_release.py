@@ -11,7 +11,7 @@ from tools.provenance.images import COMMIT, the_image
 from tools.provenance.layout import Json, OciLayout, Refused
 from tools.provenance.releases import CHART, OCI, Release, pack_chart
 from tools.provenance.statements import CONTENTS, PROVENANCE, TOOLS, release_definition, statement
-from tools.provenance.sums import faults, sums
+from tools.provenance.sums import faults, hexadecimal, sums
 from tools.provenance.verify import builder_problems, differences, problems, source_of
 
 
@@ -34,10 +34,20 @@ def _mismatches(release: Release, clone: Clone, builder: str | None) -> Iterator
         yield from differences(said[kind], statement(release.subjects(), kind, right[kind]), name)
     yield from builder_problems(predicates[PROVENANCE], builder)
     yield from _of_chart(release, predicates)
+    for path, digest in clone.digests(commit, release.pinned).items():
+        if hexadecimal(release.folder / path) != digest:
+            yield f"{path} is not what commit {commit} has there"
     for place in release.images():
-        yield from (f"{place.name}: {problem}" for problem in problems(OciLayout(place), clone, builder))
-        if (of := the_image(OciLayout(place)).facts().revision) != commit:
-            yield f"{place.name} is of commit {of}, and the release of {commit}"
+        found = problems(OciLayout(place), clone, builder) or _of_another_release(place, commit)
+        yield from (f"{place.name}: {problem}" for problem in found)
+
+
+def _of_another_release(place: Path, commit: str) -> Iterator[str]:
+    facts = the_image(OciLayout(place)).facts()
+    if facts.name != place.name:
+        yield f"the image's title is {facts.name}"
+    if facts.revision != commit:
+        yield f"it is of commit {facts.revision}, and the release of {commit}"
 
 
 def _document(path: Path) -> Json:

@@ -15,9 +15,9 @@ from tools.kube.command import CommandFailed, output
 from tools.kube.programs import NoProgram
 from tools.provenance.clone import Clone
 from tools.provenance.layout import Refused
-from tools.provenance.releases import PYTHON
+from tools.provenance.releases import PYTHON, REQUIREMENTS
 from tools.provenance.sums import SUMS
-from tools.release import NOTES, REQUIREMENTS, main, notes, release
+from tools.release import NOTES, main, notes, release
 
 UV = Path(sys.executable).parent / "uv"
 

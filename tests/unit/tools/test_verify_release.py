@@ -1,6 +1,7 @@
 """What verifying a release finds: each kind of change is named, also one that brings fitting checksums along."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from tools.provenance.__main__ import main
 from tools.provenance.charts import metadata
 from tools.provenance.clone import Clone
 from tools.provenance.layout import Refused
+from tools.provenance.releases import Release
 from tools.provenance.sums import SUMS, sums
 from tools.provenance.verify_release import release_problems
 
@@ -41,8 +43,9 @@ def test_a_release_matches_itself(made: Path, capsys: pytest.CaptureFixture[str]
         (lambda folder: (folder / "NOTES.md").unlink(), "NOTES.md is missing, and SHA256SUMS names it"),
         (lambda folder: (folder / "more").touch(), "more is not named in SHA256SUMS"),
         (lambda folder: (folder / SUMS).write_text("what\n"), "line 1 of"),
+        (lambda folder: os.mkfifo(folder / "pipe"), "pipe is neither a file nor a folder"),
     ],
-    ids=["changed", "removed", "added", "no sums"],
+    ids=["changed", "removed", "added", "no sums", "a pipe"],
 )
 def test_a_file_that_is_not_what_the_sums_say_is_named(change: Callable[[Path], object], says: str, copy: Path) -> None:
     change(copy)
@@ -53,6 +56,20 @@ def test_a_file_that_is_not_what_the_sums_say_is_named(change: Callable[[Path], 
 def replace_wheel(folder: Path) -> None:
     wheel = next((folder / "python").glob("kompakt_core-*.whl"))
     wheel.write_bytes(wheel.read_bytes() + b"more")
+
+
+def lead_elsewhere(folder: Path) -> None:
+    """As if sums had followed the link: what lies behind it would be pushed without being named."""
+    shutil.move(folder / "oci", folder.with_name("elsewhere"))
+    (folder / "oci").symlink_to(folder.with_name("elsewhere"))
+
+
+def swap_images(folder: Path) -> None:
+    """With a list of contents that fits."""
+    one, other, free = (folder / "oci" / name for name in ("kompakt-runtime", "kompakt-operator", "free"))
+    for place, to in ((one, free), (other, one), (free, other)):
+        place.rename(to)
+    document(folder / "sbom.intoto.json", lambda said: said.update(predicate=Release(folder).contents()))
 
 
 def layer(layout: Path) -> Path:
@@ -89,6 +106,12 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: released.flip(layer(folder / "oci/kompakt-runtime")),
         "kompakt-runtime: blob sha256:.* has the digest",
     ),
+    "a link": (lead_elsewhere, "oci is neither a file nor a folder"),
+    "versions of others": (
+        lambda folder: (folder / "requirements/cli.txt").write_text("evil==1.0\n"),
+        r"requirements/cli\.txt is not what commit [0-9a-f]{40} has there",
+    ),
+    "images under each other's names": (swap_images, "kompakt-operator: the image's title is kompakt-runtime"),
     "the chart": (lambda folder: (folder / "kompakt-0.1.0.tgz").unlink(), "holds 0 archives of charts"),
 }
 
