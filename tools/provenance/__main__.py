@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     for path in arguments.layouts:
         try:
             lines = _verified(path, arguments) if arguments.verify else _written(path, arguments)
-        except Refused as error:
+        except (Refused, OSError) as error:
             lines, failed = [f"{path}: {error}"], True
         else:
             failed = failed or not lines[0].startswith("ok ")

@@ -16,12 +16,15 @@ TAG: Final = "org.opencontainers.image.ref.name"
 
 
 def metadata(archive: Path) -> dict[str, Any]:
-    """The chart's Chart.yaml. Raises Refused where the archive holds none."""
+    """The chart's Chart.yaml. Raises Refused where the archive holds none that names the chart and its version."""
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
                 if re.fullmatch(r"[^/]+/Chart\.yaml", member.name) and (file := tar.extractfile(member)) is not None:
-                    return dict(yaml.safe_load(file.read()))
+                    found = dict(yaml.safe_load(file.read()))
+                    if missing := {"name", "version"} - found.keys():
+                        raise Refused(f"its Chart.yaml has no {' and no '.join(sorted(missing))}")
+                    return found
     except (OSError, EOFError, tarfile.TarError, yaml.YAMLError, TypeError, ValueError) as error:
         raise Refused(f"{archive.name} cannot be read: {str(error).splitlines()[0]}") from None
     raise Refused(f"{archive.name} is no chart: it has no Chart.yaml")

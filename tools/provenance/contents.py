@@ -9,7 +9,7 @@ from typing import Final
 
 from tools.provenance.charts import metadata
 from tools.provenance.images import the_image
-from tools.provenance.layout import Json, OciLayout
+from tools.provenance.layout import Json, OciLayout, Refused, reading
 from tools.provenance.sums import hexadecimal
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -68,8 +68,9 @@ def _file(folder: Path, path: Path) -> Json:
 
 
 def _image(place: Path) -> Json:
-    image = the_image(OciLayout(place))
-    name, version, digest = place.name, image.facts().version, str(image.descriptor["digest"])
+    with reading(place.name):
+        image = the_image(OciLayout(place))
+        name, version, digest = place.name, image.facts().version, str(image.descriptor["digest"])
     purl = f"pkg:oci/{name}@{digest.replace(':', '%3A')}"
     return {"type": "container", "bom-ref": purl, "name": name, "version": version, "purl": purl, "licenses": _LICENCE}
 
@@ -100,6 +101,9 @@ def _required(wheel: Path) -> dict[str, list[str]]:
 
 
 def _metadata(wheel: Path) -> "email.message.Message[str, str]":
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return email.message_from_bytes(archive.read(name))
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+            return email.message_from_bytes(archive.read(name))
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise Refused(f"{wheel.name} is no wheel: {error}") from None

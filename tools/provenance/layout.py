@@ -18,8 +18,23 @@ DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _MEMBER: Final = re.compile(r"oci-layout|index\.json|manifest\.json|blobs/sha256/[0-9a-f]{64}")
 
 
+MALFORMED: Final = (AttributeError, LookupError, TypeError)
+"""What reading a document raises where a list stands for an object, or nothing does."""
+
+
 class Refused(ValueError):
     """What was given is not what is asked for; the sentence says what is wrong with it."""
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Refuse what is malformed, and name what was read in every refusal."""
+    try:
+        yield
+    except Refused as error:
+        raise Refused(f"{name}: {error}") from None
+    except MALFORMED as error:
+        raise Refused(f"{name} is not built as it should be: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

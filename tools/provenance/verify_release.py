@@ -8,7 +8,7 @@ from pathlib import Path
 from tools.provenance.attachments import FILES
 from tools.provenance.clone import Clone
 from tools.provenance.images import COMMIT, the_image
-from tools.provenance.layout import Json, OciLayout, Refused
+from tools.provenance.layout import Json, OciLayout, Refused, reading
 from tools.provenance.releases import CHART, OCI, Release, pack_chart
 from tools.provenance.statements import CONTENTS, PROVENANCE, TOOLS, release_definition, statement
 from tools.provenance.sums import faults, hexadecimal, sums
@@ -27,12 +27,14 @@ def release_problems(folder: Path, clone: Clone, builder: str | None = None) -> 
 def _mismatches(release: Release, clone: Clone, builder: str | None) -> Iterator[str]:
     said = {kind: _document(release.folder / name) for kind, name in FILES.items()}
     predicates = {kind: found.get("predicate") or {} for kind, found in said.items()}
-    commit, where = _origin(predicates[PROVENANCE])
+    with reading(FILES[PROVENANCE]):
+        commit, where = _origin(predicates[PROVENANCE])
+        who = list(builder_problems(predicates[PROVENANCE], builder))
     definition = release_definition(commit, clone.digests(commit, TOOLS), where)
     right = {PROVENANCE: {**predicates[PROVENANCE], "buildDefinition": definition}, CONTENTS: release.contents()}
     for kind, name in FILES.items():
         yield from differences(said[kind], statement(release.subjects(), kind, right[kind]), name)
-    yield from builder_problems(predicates[PROVENANCE], builder)
+    yield from who
     yield from _of_chart(release, predicates)
     for path, digest in clone.digests(commit, release.pinned).items():
         if hexadecimal(release.folder / path) != digest:
@@ -67,7 +69,7 @@ def _origin(made_from: Json) -> tuple[str, str | None]:
     source = source_of(made_from.get("buildDefinition") or {})
     commit = str((source.get("digest") or {}).get("gitCommit"))
     if not COMMIT.fullmatch(commit):
-        raise Refused(f"{FILES[PROVENANCE]} names the commit {commit!r}, which is no hash in full")
+        raise Refused(f"it names the commit {commit!r}, which is no hash in full")
     return commit, source.get("uri")
 
 

@@ -336,6 +336,12 @@ def test_what_is_no_layout_is_told_so(tmp_path: Path, capsys) -> None:
     assert "none: it is neither a folder nor an archive: " in nothing
 
 
+def test_an_index_that_holds_no_descriptors_is_told_so(stated: OciLayout, clone: Clone) -> None:
+    stated.write_index({"manifests": ["image"]})
+    (problem,) = problems(stated, clone)
+    assert problem.startswith("a document in it is not built as it should be")
+
+
 def test_an_archive_of_a_stranger_writes_nothing_beside_itself(layout: OciLayout, clone: Clone, tmp_path: Path) -> None:
     archive = tmp_path / "strange/layout.tar"
     archive.parent.mkdir()

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ def replace_wheel(folder: Path) -> None:
     wheel.write_bytes(wheel.read_bytes() + b"more")
 
 
+def halve(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
 def lead_elsewhere(folder: Path) -> None:
     """As if sums had followed the link: what lies behind it would be pushed without being named."""
     shutil.move(folder / "oci", folder.with_name("elsewhere"))
@@ -84,7 +89,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
             folder / "provenance.intoto.json",
             lambda one: one["predicate"]["buildDefinition"]["resolvedDependencies"][0].update(digest={"gitCommit": "--help"}),
         ),
-        "names the commit '--help', which is no hash in full",
+        r"provenance\.intoto\.json: it names the commit '--help', which is no hash in full",
     ),
     "a pinned file": (
         lambda folder: document(
@@ -106,6 +111,22 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: released.flip(layer(folder / "oci/kompakt-runtime")),
         "kompakt-runtime: blob sha256:.* has the digest",
     ),
+    "no source": (
+        lambda folder: document(
+            folder / "provenance.intoto.json",
+            lambda one: one["predicate"]["buildDefinition"].update(resolvedDependencies=["source"]),
+        ),
+        r"provenance\.intoto\.json is not built as it should be",
+    ),
+    "no builder": (
+        lambda folder: document(folder / "provenance.intoto.json", lambda one: one["predicate"].update(runDetails=["builder"])),
+        r"provenance\.intoto\.json is not built as it should be",
+    ),
+    "an index": (
+        lambda folder: document(folder / "oci/kompakt-runtime/index.json", lambda one: one.update(manifests=["image"])),
+        "kompakt-runtime is not built as it should be",
+    ),
+    "half a wheel": (lambda folder: halve(next((folder / "python").glob("kompakt_core-*.whl"))), r"\.whl is no wheel"),
     "a link": (lead_elsewhere, "oci is neither a file nor a folder"),
     "versions of others": (
         lambda folder: (folder / "requirements/cli.txt").write_text("evil==1.0\n"),
@@ -136,3 +157,18 @@ def test_what_is_no_chart_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "kompakt.tgz").write_bytes(content)
     with pytest.raises(Refused, match=r"kompakt\.tgz"):
         metadata(tmp_path / "kompakt.tgz")
+
+
+def test_a_chart_without_a_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kompakt").mkdir()
+    (tmp_path / "kompakt/Chart.yaml").write_text("name: kompakt\n")
+    with tarfile.open(tmp_path / "kompakt.tgz", "w:gz") as tar:
+        tar.add(tmp_path / "kompakt", "kompakt")
+    with pytest.raises(Refused, match=r"kompakt\.tgz cannot be read: its Chart\.yaml has no version"):
+        metadata(tmp_path / "kompakt.tgz")
+
+
+def test_what_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--verify", str(tmp_path / "none" / "release")]) == 1
+    (said,) = capsys.readouterr().out.splitlines()
+    assert "No such file or directory" in said
