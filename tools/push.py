@@ -8,21 +8,25 @@ is not pushed, and no tag of the registry that names something else is moved.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tools.kube.binaries import find
 from tools.kube.programs import NoProgram
+from tools.provenance.attachments import attachments
 from tools.provenance.charts import TAG
 from tools.provenance.images import the_image
-from tools.provenance.layout import OciLayout, Refused
+from tools.provenance.layout import OciLayout, Refused, reading
 from tools.provenance.releases import Release
 from tools.provenance.sums import faults
 
 Say = Callable[[str], None]
+_PLACE: Final = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +37,25 @@ class Target:
     oras: Path
     plain_http: bool = False
 
+    def __post_init__(self) -> None:
+        if not _PLACE.fullmatch(self.place):  # not repeated: it may hold a password
+            raise Refused("name the registry as host[:port][/path], with a path in lower case, and without https:// or a login")
+
     def digest(self, reference: str) -> str | None:
         """What a tag names now; None where there is no such tag. Raises Refused where the registry gives no answer."""
         done = self._run("manifest", "fetch", "--descriptor", *self._plain("--plain-http"), reference)
         if done.returncode == 0:
             return str(json.loads(done.stdout)["digest"])
-        if "not found" in done.stderr:
+        if done.stderr.rstrip().endswith(f"{reference}: not found"):
             return None
         raise Refused(f"{reference} cannot be asked for: {_sentence(done.stderr)}")
+
+    def referrers(self, reference: str) -> set[str]:
+        """The digests of what refers to a tag's artefact. Raises Refused where the registry gives no answer."""
+        done = self._run("discover", "--format=json", *self._plain("--plain-http"), reference)
+        if done.returncode != 0:
+            raise Refused(f"{reference} cannot be asked for what refers to it: {_sentence(done.stderr)}")
+        return {str(one["digest"]) for one in json.loads(done.stdout).get("referrers") or ()}
 
     def copy(self, layout: Path, tag: str, reference: str) -> None:
         """Copy an artefact and all that refers to it. Raises Refused with the registry's words."""
@@ -80,27 +95,32 @@ def push(folder: Path, target: Target, say: Say) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A layout, what is in it, and the tag that it is to get."""
+    """A layout, what is in it by digest, and the tag that it is to get."""
 
     place: Path
     tag: str
     digest: str
+    statements: frozenset[str]
     reference: str
 
 
 def _named(name: str, place: Path, target: Target) -> _Named:
-    descriptor = the_image(OciLayout(place)).descriptor
-    tag = (descriptor.get("annotations") or {}).get(TAG)
+    with reading(str(place)):
+        descriptor = the_image(OciLayout(place)).descriptor
+        told = [one for one in attachments(OciLayout(place)) if one.subject == descriptor["digest"]]
+        statements = frozenset(str(one.descriptor["digest"]) for one in told)
+        tag = (descriptor.get("annotations") or {}).get(TAG)
     if not tag:
         raise Refused(f"{place} has no tag")
-    return _Named(place, tag, str(descriptor["digest"]), f"{target.place}/{name}:{tag}")
+    return _Named(place, tag, str(descriptor["digest"]), statements, f"{target.place}/{name}:{tag}")
 
 
 def _is_missing(one: _Named, target: Target) -> bool:
+    """Also where the artefact is there, and a statement on it is not: somebody copied it without, or was interrupted."""
     found = target.digest(one.reference)
     if found not in {None, one.digest}:
         raise Refused(f"{one.reference} is there already, and is {found}; the release has {one.digest}")
-    return found is None
+    return found is None or not one.statements <= target.referrers(one.reference)
 
 
 def _sentence(said: str) -> str:

@@ -90,6 +90,16 @@ def test_pushing_again_changes_nothing_and_no_tag_is_moved(
     assert said == [], "and nothing else was pushed before that was seen"
 
 
+def test_an_image_that_came_without_its_statements_gets_them(folder: Path, registry: Registry, tmp_path: Path) -> None:
+    name, there, said = "kompakt-runtime", f"{registry.address}/bare/kompakt-runtime:0.1.0", list[str]()
+    output([find("oras"), "cp", "--no-tty", "--from-oci-layout", "--to-plain-http", f"{folder}/oci/{name}:0.1.0", there])
+    to = target(registry, "/bare")
+    assert to.referrers(there) == set()
+    push.push(folder, to, said.append)
+    assert f"pushing {there}" in said
+    assert len(to.referrers(there)) == 2
+
+
 def test_helm_installs_the_chart_from_the_registry_with_its_images(
     folder: Path, registry: Registry, pushed: dict[str, str], tmp_path: Path
 ) -> None:
@@ -149,7 +159,7 @@ def test_a_layer_that_is_not_what_its_digest_says_is_refused(folder: Path, regis
         push.push(copy, target(registry, "/layer"), lambda _: None)
 
 
-@pytest.mark.parametrize("case", ["no release", "no registry"])
+@pytest.mark.parametrize("case", ["no release", "no registry", "no name", "an address", "a login"])
 def test_bad_input_ends_with_one_sentence(
     case: str, folder: Path, registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,7 +167,11 @@ def test_bad_input_ends_with_one_sentence(
     words, expected = {
         "no release": ([str(tmp_path), registry.address], "is no release: it has no SHA256SUMS"),
         "no registry": ([str(folder), nowhere, "--plain-http"], "connection refused"),
+        "no name": ([str(folder), ""], "name the registry as host[:port][/path]"),
+        "an address": ([str(folder), f"https://{registry.address}"], "name the registry as host[:port][/path]"),
+        "a login": ([str(folder), f"somebody:secret@{registry.address}"], "name the registry as host[:port][/path]"),
     }[case]
     assert push.main(words) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert expected in line
+    assert "secret" not in line
