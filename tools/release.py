@@ -11,7 +11,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,8 @@ from tools.kube.command import CommandFailed, output
 from tools.kube.images import PACKAGES
 from tools.kube.programs import NoProgram
 from tools.provenance.clone import Clone
-from tools.provenance.layout import Refused
+from tools.provenance.images import the_image
+from tools.provenance.layout import OciLayout, Refused
 from tools.provenance.releases import OCI, PYTHON, REQUIREMENTS, Release, state
 from tools.provenance.sums import SUMS, sums
 from tools.provenance.write import Run
@@ -47,7 +48,7 @@ def release(
     """All files of a release, in a folder that is not there yet.
 
     Raises:
-        Refused: the folder is there, or the clone has no commit.
+        Refused: the folder is there, or the clone has no commit, or images are of another one.
         CommandFailed: a build failed; the folder is not made.
         NoProgram: there is no Helm, and it cannot be built.
     """
@@ -66,11 +67,19 @@ def release(
         say(f"packing the chart of {commit}")
         output([packer, "package", "--destination", made, source / "charts" / "kompakt"])
         images(made / OCI)
+        _refuse_others(Release(made).images(), commit)
         state(Release(made), commit, clone, run or Run(UNNAMED))
         (made / NOTES).write_text(notes((source / "CHANGELOG.md").read_text(), commit))
         (made / SUMS).write_text(sums(made))
         made.rename(out)
     return sorted(path for path in out.rglob("*") if path.is_file())
+
+
+def _refuse_others(images: Iterable[Path], commit: str) -> None:
+    """Building images takes minutes, and another commit may be checked out meanwhile."""
+    for place in images:
+        if (found := the_image(OciLayout(place)).facts().revision) != commit:
+            raise Refused(f"{place.name} was built from commit {found}, and the rest of the release from {commit}: make it again")
 
 
 def _packages(source: Path, target: Path, say: Say) -> None:

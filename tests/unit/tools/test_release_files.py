@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support import released
+from tests.support import oci, released
 from tests.support.needs import from_index
 from tools.kube.binaries import find
 from tools.kube.command import CommandFailed, output
@@ -98,6 +98,15 @@ def test_a_folder_that_is_there_is_left_alone_and_a_build_that_fails_leaves_none
         release(tmp_path / "none", silent, helm=lambda: Path("/bin/false"))
     with pytest.raises(Refused, match="git rev-parse"):
         release(tmp_path / "none", silent, Clone(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_images_of_another_commit_than_the_rest_are_refused(tmp_path: Path) -> None:
+    def of_another(folder: Path) -> None:
+        oci.image(folder / "kompakt-operator", oci.labels("f" * 40))
+
+    with pytest.raises(Refused, match=r"kompakt-operator was built from commit f{40}, and the rest of the release from"):
+        release(tmp_path / "out", silent, images=of_another)
     assert list(tmp_path.iterdir()) == []
 
 
