@@ -55,9 +55,8 @@ def _wanting(inputs: Mapping[str, Node], backward: Graph) -> list[Node]:
 
 
 def pack_reads(forward: Graph, backward: Graph, found: Mapping[Node, Slice], static: frozenset[int]) -> int:
-    """Rewrites both graphs. found: as of `readable`; static: as of rewriting.rewrite. Returns how many values are packed."""
+    """Rewrites both graphs. found: as of `apart`; static: as of rewriting.rewrite. Returns how many values are packed."""
     places = {node: place for place, node in enumerate(backward.nodes)}
-    found = _apart(found)
     programs = _programs(found)
     others, tickets = _asks_for_inputs(backward, static), dict[Node, Node]()
     for (slice_, number), made in zip(numbered(found.values()), found, strict=True):
@@ -71,7 +70,7 @@ def pack_reads(forward: Graph, backward: Graph, found: Mapping[Node, Slice], sta
     return len(tickets)
 
 
-def _apart(found: Mapping[Node, Slice]) -> dict[Node, Slice]:
+def apart(found: Mapping[Node, Slice]) -> dict[Node, Slice]:
     """Without those that would wait for one that waits for them: all that reads a value waits for what is read beside it."""
     sound: dict[Node, Slice] = {}
     waiting_for: dict[Node, list[Node]] = {}

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,9 +10,11 @@ import torch
 
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled import operators
+from kompakt_runtime.compiled.derived import derive
 from kompakt_runtime.compiled.masks import to_bits
-from kompakt_runtime.compiled.reading import pack_reads, readable, view_of
+from kompakt_runtime.compiled.reading import apart, pack_reads, readable, view_of
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
+from kompakt_runtime.compiled.slices import Slice
 from kompakt_runtime.compiled.weight_gradients import (
     LEFT,
     PRODUCT,
@@ -30,6 +33,7 @@ from kompakt_runtime.compiled.weight_gradients import (
 )
 
 Node = Any
+Graph = Any
 Layout = tuple[int, list[int], list[int]]  # the dimension of rows in the output's gradient, sizes of a row, order of dimensions
 # Of the backward graph: readers of one value that are no farther apart are served by one copy. What is farther off would keep the
 # gradients at the first one's output in memory until the last one runs.
@@ -64,14 +68,14 @@ def rewrite(
     minimum: bytes of the smallest value worth packing; lossy: not masks alone; static: which inputs of the forward graph are
     parameters and buffers, None where what is read for gradients that go on stays. Returns how many are packed.
     """
-    graphs = copy.deepcopy(forward.graph), copy.deepcopy(backward.graph)
-    masks = to_bits(*graphs, results, minimum)
-    found = packable(*graphs, results, minimum) if lossy else []
-    packed = {value.made for value in found}
-    given = frozenset(value.taken for value in found)
-    others = readable(*graphs, results, minimum, static, given) if static is not None else {}
-    # What is made of one that is packed so has another copy beside it.
-    others = {made: one for made, one in others.items() if made not in packed and not given & set(one.inputs)}
+    stay = set[str]()
+    while True:
+        graphs = copy.deepcopy(forward.graph), copy.deepcopy(backward.graph)
+        masks = to_bits(*graphs, results, minimum)
+        found, others, unmeasured = _chosen(*graphs, results, minimum, static, stay) if lossy else ([], {}, set())
+        if unmeasured <= stay:
+            break
+        stay |= unmeasured
     for value in found:
         _replace(*graphs, value)
     read = pack_reads(*graphs, others, static) if static is not None and others else 0
@@ -81,6 +85,30 @@ def rewrite(
     if found or masks or read:
         forward.graph, backward.graph = graphs
     return len(found) + masks + read
+
+
+def _chosen(
+    forward: Graph, backward: Graph, results: int, minimum: int, static: frozenset[int] | None, stay: AbstractSet[str]
+) -> tuple[list[SavedValue], dict[Node, Slice], set[str]]:
+    """What is packed, by who reads it, where these are handed over as they are; and which more must be: what is made again is not
+    seen but by a part of the graph that it is made in, and a layer of which nothing is seen would bear any error.
+    """
+    before = packable(forward, backward, results, minimum)
+    if static is None:
+        return before, {}, set()
+    derive(forward, backward, results, minimum, {value.made for value in before}, stay)
+    found = packable(forward, backward, results, minimum)
+    packed, given = {value.made for value in found}, frozenset(value.taken for value in found)
+    others = readable(forward, backward, results, minimum, static, given)
+    # What is made of one that is packed so has another copy beside it.
+    others = apart({made: one for made, one in others.items() if made not in packed and not given & set(one.inputs)})
+    seen = {name for value in found for name in _layers(value)}
+    seen |= {one.parameter for slice_ in others.values() for one in (*slice_.operands, *slice_.given)}
+    return found, others, {value.made.name for value in before if not seen.issuperset(_layers(value))}
+
+
+def _layers(value: SavedValue) -> set[str]:
+    return {one.parameter for group in value.read for one in group}
 
 
 def _say_beside(forward: Any, results: int) -> None:

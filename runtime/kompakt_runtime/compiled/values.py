@@ -122,7 +122,10 @@ class CompiledValues:
         if not isinstance(verdict, Lossy):
             return kept.stay(x, verdict.reason if isinstance(verdict, KeepPlain) else "ValuesNeeded")
         operation = self._operations.compiled(sites[0], place.kind, place.number)
-        operation.observing, kept.layer = self._sites.observing() or self._operations.ends.observing, operation.name
+        # Layers whose operands only the backward graph has come in there, so these are not known to be in use before.
+        used = any(site.observing for site in sites)
+        operation.observing = used or self._sites.observing() or self._operations.ends.observing
+        kept.layer = operation.name
         bound = operation.bound_for(x, self._target(), self._operations.expected)
         if bound is None:
             return kept.stay(x, "NoBound")

@@ -1,0 +1,173 @@
+"""Compiled graphs do not hand over what the backward graph can make again of what it is handed anyway."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from kompakt_runtime.compiled import rewriting
+from kompakt_runtime.compiled.derived import derive
+from kompakt_runtime.compiled.weight_gradients import outputs
+from tests.support.runtime.compiled_models import Curved, Gated, Normed, off, trained
+from tests.support.runtime.compiling import compiled
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+
+
+class Grouped(nn.Module):
+    """Four heads of queries share two of keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key, self.value, self.out = nn.Linear(16, 32), nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(32, 16)
+
+    def forward(self, x):
+        query, key, value = (one(x).unflatten(-1, (-1, 8)).transpose(1, 2) for one in (self.query, self.key, self.value))
+        key, value = (one[:, :, None].expand(-1, -1, 2, -1, -1).reshape(query.shape) for one in (key, value))
+        return self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+
+
+class ReadByProducts(nn.Module):
+    """A curve of what is otherwise read for a parameter's gradient only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.third = nn.Linear(16, 32), nn.Linear(32, 8), nn.Linear(32, 8)
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.second(h) + self.third(h.sigmoid())
+
+
+class Returning(nn.Module):
+    """The user gets what could be made again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(16, 64), nn.Linear(64, 8)
+
+    def forward(self, x):
+        curved = F.gelu(self.first(x))
+        return self.last(curved), curved
+
+
+class CurvedPictures(nn.Module):
+    """A convolution's gradients are made by one operator, also that which the curve before it needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+
+    def forward(self, x):
+        return self.two(F.silu(self.one(x.unflatten(-1, (4, 4))[:, :3].repeat(1, 1, 4, 4))))
+
+
+MODELS = {"gated": Gated, "normed": Normed, "curved": Curved, "grouped": Grouped}
+
+
+@pytest.fixture
+def handed_over(monkeypatch):
+    """By graph: shapes of what was handed over before, and after."""
+    found = []
+
+    def watched(forward, backward, results, *others):
+        before = shapes(forward, results)
+        count = derive(forward, backward, results, *others)
+        found.append((before, shapes(forward, results)))
+        assert count == sum(one not in found[-1][1] for one in before)
+        return count
+
+    monkeypatch.setattr(rewriting, "derive", watched)
+    return found
+
+
+def shapes(forward, results):
+    return {one.name: tuple(one.meta["val"].shape) for one in outputs(forward)[results:]}
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_what_is_made_again_is_what_was_there(running, handed_over, make):
+    """Nothing is packed here, and operators run one by one: gradients are the same to the bit."""
+    plain = trained(make())
+    running(min_tensor_bytes=1 << 30)
+    ours = trained(compiled(make()))
+    (before, after), *_ = handed_over
+    assert sum(map(size, after.values())) < sum(map(size, before.values()))
+    assert plain.keys() == ours.keys()
+    for name, gradient in plain.items():
+        assert torch.equal(ours[name], gradient), name
+
+
+def size(shape):
+    return torch.Size(shape).numel()
+
+
+def test_the_product_of_both_factors_is_not_kept(running, handed_over):
+    running()
+    trained(compiled(Gated()), steps=1)
+    before, after = handed_over[0]
+    wide = [name for name, shape in after.items() if size(shape) == 32 * 6 * 64]
+    assert len(wide) == 2, "gate and what it is multiplied with"
+    assert len([shape for shape in before.values() if size(shape) == 32 * 6 * 64]) > 2
+
+
+def test_keys_and_values_are_kept_once_for_each_group(running, handed_over):
+    plain = trained(Grouped())
+    running()
+    error = off(trained(compiled(Grouped())), plain)
+    before, after = handed_over[0]
+    heads = [size(shape) for shape in after.values() if size(shape) in (32 * 6 * 16, 32 * 6 * 32) and len(shape) > 2]
+    assert sorted(heads)[:2] == [32 * 6 * 16] * 2
+    assert [size(shape) for shape in before.values() if len(shape) > 2].count(32 * 6 * 16) == 0
+    assert 0 < error < 0.05
+
+
+def test_the_user_gets_all_that_a_smaller_value_is_repeated_to(running, handed_over):
+    """The result is what is saved too."""
+
+    class Repeating(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.last = nn.Linear(16, 32), nn.Linear(32, 8)
+
+        def forward(self, x):
+            repeated = self.first(x)[:, None].expand(-1, 3, -1, -1).reshape(-1, 32)
+            return repeated, self.last(F.gelu(repeated))
+
+    running()
+    model, x = Repeating(), torch.randn(8, 6, 16)
+    wanted, _ = model(x)
+    out, other = compiled(model)(x)
+    other.square().mean().backward()
+    assert any(name.startswith("unsqueeze") for name in handed_over[0][1])
+    assert torch.equal(out, wanted)
+
+
+def test_errors_of_what_products_read_do_not_enter_other_values(running, handed_over):
+    running()
+    trained(compiled(ReadByProducts()), steps=1)
+    before, after = handed_over[0]
+    assert before == after
+
+
+def test_what_the_user_gets_is_kept_by_the_user(running, handed_over):
+    running()
+    out, _ = compiled(Returning())(torch.randn(32, 16))
+    out.square().mean().backward()
+    before, after = handed_over[0]
+    assert before == after
+
+
+def test_a_layer_that_nobody_would_measure_keeps_its_operand(running, handed_over):
+    """What the curve reads stays as it is, so nothing is seen of what is made of it there."""
+    session, code = running(), compiled(CurvedPictures())
+    trained(code)
+    first, *_, (before, after) = handed_over
+    assert first[0] != first[1], "it could be made again"
+    assert before == after
+    assert {site.name for site in session.sites if site.bound is not None} == {"one", "two"}
