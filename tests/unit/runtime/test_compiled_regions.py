@@ -258,9 +258,8 @@ def test_a_second_process_takes_graphs_from_the_compilers_cache_and_packs_alike(
     assert (second["divided"], second["hits"] > 0) == (0, True)
     for found in (first, second):
         assert 0 < found["off"] < 0.05
-        mlp, attention = "model.layers.0.mlp", "model.layers.0.self_attn"
         linear = [name for name in found["layers"] if "[" not in name]
-        assert linear == ["lm_head", f"{mlp}.down_proj", f"{mlp}.up_proj", f"{attention}.v_proj"]
+        assert linear == ["model.layers.0.self_attn.v_proj"], "operands of the others are made again"
         assert {"attention", "norm", "pointwise"} <= {name.split("[")[1].rstrip("]") for name in found["layers"] if "[" in name}
         assert found["raw"] == {}
         assert found["packed"] > 2
