@@ -56,7 +56,11 @@ class PriceQuestion:
 
 
 def to_json(question: PriceQuestion, offered: Sequence[PricedPlace]) -> dict[str, Any]:
-    """The lines, and what to take. `hours` and `cost` are the most that they can be."""
+    """The lines, and what to take; nothing without a table: that is the profile as a job gets it. `hours` and `cost` are the most
+    that they can be.
+    """
+    if not question.prices:
+        return {}
     found = recommend(offered, question.limit_hours)
     first = found.fastest
     return {

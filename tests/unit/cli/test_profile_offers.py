@@ -141,8 +141,10 @@ def test_programs_get_both_ends_and_the_recommendation(asked: tuple[str, ...]) -
     assert (four["least_hours"], four["hours"], four["in_time"], four["chance"]) == (0.5, pytest.approx(0.8), False, "perhaps")
     assert (offers["huge", 8]["hours"], offers["huge", 8]["measure"][:15]) == (None, "kompakt profile")
     assert offers["box", 8]["measure"] == ""
-    plain = json.loads(kompakt(*asked[:2], "-o", "json"))
-    assert (plain["offers"], plain["recommended"]) == ([], None)
+
+
+def test_without_a_table_programs_get_the_profile_as_jobs_do(asked: tuple[str, ...]) -> None:
+    assert json.loads(kompakt(*asked[:2], "-o", "json")) == json.loads(Path(asked[1]).read_text())
 
 
 @pytest.mark.parametrize(
