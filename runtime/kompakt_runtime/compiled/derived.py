@@ -25,52 +25,73 @@ REPEATS: Final = VIEWS | TURNS | THEMSELVES | {"aten.expand.default", "aten.unsq
 
 
 def derive(
-    forward: Graph, backward: Graph, results: int, minimum: int, linear: AbstractSet[Node], stay: AbstractSet[str] = frozenset()
+    forward: Graph,
+    backward: Graph,
+    results: int,
+    minimum: int,
+    linear: AbstractSet[Node],
+    stay: AbstractSet[str] = frozenset(),
+    learnt: AbstractSet[Node] = frozenset(),
 ) -> int:
     """Rewrites both graphs. results, minimum: as of rewriting.rewrite; linear: what products alone read, which may have wider
-    errors than what something is made of; stay: names of what is handed over as before. Returns how many values are no longer.
+    errors than what something is made of; stay: names of what is handed over as before; learnt: parameters that are trained.
+    Returns how many values are no longer.
     """
     every = outputs(forward)
     theirs = {base_of(one) for one in every[:results] if hasattr(one, "op")}
-    handed = _Inputs(backward, {one: one for one in every[results:] if hasattr(one, "op")})
-    for made in [one for one in handed.kept if _suits(one, minimum) and base_of(one) not in theirs and one.name not in stay]:
-        others = _known(one for one in handed.kept if one is not made)
-        nodes = None if base_of(made) in map(base_of, others) else _makers(made, others, linear)
+    handed = _Inputs(backward, every[results:])
+    weights = _free(learnt, handed.nodes)
+    for made in [one for one in handed.nodes if _suits(one, minimum) and base_of(one) not in theirs and one.name not in stay]:
+        others = _known(one for one in handed.nodes if one is not made)
+        nodes = None if base_of(made) in map(base_of, others) else _makers(made, weights | others, linear)
         if nodes is not None:
-            handed.make(made, nodes, others)
-            del handed.kept[made]
-    for made in list(handed.kept):
+            handed.make(made, nodes, weights | others)
+    for made in handed.nodes:
         source = _source(made)
         if source is not None and handed.takes(source):
-            handed.give(made, source)
+            handed.give(source, made)
             handed.make(made, _makers(made, {source: source}, set()) or [], {source: source})
     output = next(node for node in forward.nodes if node.op == "output")
-    gone = {one for one in every[results:] if hasattr(one, "op")} - set(handed.kept)
-    saved = [handed.kept.get(one, one) for one in every[results:] if one not in gone]
-    output.args = ([*every[:results], *saved], *output.args[1:])
-    return len(gone) + sum(made is not source for made, source in handed.kept.items())
+    output.args = ([*every[:results], *handed.order], *output.args[1:])
+    return len(set(every[results:]) - set(handed.order))
+
+
+def _free(learnt: AbstractSet[Node], handed: Sequence[Node]) -> dict[Node, Node]:
+    """Parameters that may be handed over as well, since they are in memory in any case. Where none is yet, an update between the
+    passes, which nobody would notice without us, would become an error.
+    """
+    return {one: one for one in learnt} if not learnt.isdisjoint(handed) else {}
 
 
 class _Inputs:
-    """What the backward graph is handed. kept: by what was handed over before, what is now."""
+    """What the backward graph is handed. order: as the forward graph hands it over; sizes among it are numbers or nodes."""
 
-    def __init__(self, backward: Graph, kept: dict[Node, Node]) -> None:
-        self._graph, self.kept = backward, kept
+    def __init__(self, backward: Graph, handed: Sequence[Any]) -> None:
+        self._graph, self.order = backward, list(handed)
         self._inputs = {node.name: node for node in backward.nodes if node.op == "placeholder"}
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [one for one in self.order if hasattr(one, "op")]
 
     def takes(self, source: Node) -> bool:
         """May it be an input? The graphs know a value by one name."""
         return source.op != "placeholder" and all(node.name != source.name for node in self._graph.nodes)
 
-    def give(self, made: Node, source: Node) -> None:
-        """The source in its place."""
+    def give(self, source: Node, made: Node) -> None:
+        """As well, before that."""
         with self._graph.inserting_before(self._inputs[made.name]):
             given = self._graph.placeholder(source.name)
         given.meta["val"] = source.meta["val"]
-        self._inputs[source.name], self.kept[made] = given, source
+        self._inputs[source.name] = given
+        self.order.insert(self.order.index(made), source)
 
     def make(self, made: Node, nodes: Sequence[Node], known: Mapping[Node, Node]) -> None:
         """By these operators, where it is read first. known: what they read, each with what is handed over of it."""
+        reads = dict.fromkeys(one for node in nodes for one in node.all_input_nodes)
+        for source in [one for one in reads if one in known and known[one] is one and one.name not in self._inputs]:
+            self.give(source, made)
+        self.order.remove(made)
         taken, copies = self._inputs.pop(made.name), dict[Node, Node]()
         first = next(node for node in self._graph.nodes if node in taken.users)
         with self._graph.inserting_before(first):

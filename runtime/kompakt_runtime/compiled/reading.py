@@ -54,6 +54,12 @@ def _wanting(inputs: Mapping[str, Node], backward: Graph) -> list[Node]:
     return [inputs[name] for name in names if name in inputs]
 
 
+def trained(forward: Graph, backward: Graph, static: frozenset[int]) -> set[Node]:
+    """The parameters that a gradient is made for. static: as of rewriting.rewrite."""
+    inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
+    return set(_wanting({name: inputs[name] for place in static if (name := f"primals_{place + 1}") in inputs}, backward))
+
+
 def pack_reads(forward: Graph, backward: Graph, found: Mapping[Node, Slice], static: frozenset[int]) -> int:
     """Rewrites both graphs. found: as of `apart`; static: as of rewriting.rewrite. Returns how many values are packed."""
     places = {node: place for place, node in enumerate(backward.nodes)}

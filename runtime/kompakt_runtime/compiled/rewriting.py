@@ -1,7 +1,7 @@
 """Puts the operators into both graphs of a compiled region, in place of values that only gradients of parameters are made of."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,7 +12,7 @@ from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled import operators
 from kompakt_runtime.compiled.derived import derive
 from kompakt_runtime.compiled.masks import to_bits
-from kompakt_runtime.compiled.reading import apart, pack_reads, readable, view_of
+from kompakt_runtime.compiled.reading import apart, pack_reads, readable, trained, view_of
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
 from kompakt_runtime.compiled.slices import Slice
 from kompakt_runtime.compiled.weight_gradients import (
@@ -71,8 +71,10 @@ def rewrite(
     stay = set[str]()
     while True:
         graphs = copy.deepcopy(forward.graph), copy.deepcopy(backward.graph)
+        before = _made_again(*graphs, results, minimum, static, stay) if lossy and static is not None else []
         masks = to_bits(*graphs, results, minimum)
-        found, others, unmeasured = _chosen(*graphs, results, minimum, static, stay) if lossy else ([], {}, set())
+        found, others = _chosen(*graphs, results, minimum, static) if lossy else ([], {})
+        unmeasured = _unmeasured(before, found, others)
         if unmeasured <= stay:
             break
         stay |= unmeasured
@@ -87,24 +89,35 @@ def rewrite(
     return len(found) + masks + read
 
 
-def _chosen(
-    forward: Graph, backward: Graph, results: int, minimum: int, static: frozenset[int] | None, stay: AbstractSet[str]
-) -> tuple[list[SavedValue], dict[Node, Slice], set[str]]:
-    """What is packed, by who reads it, where these are handed over as they are; and which more must be: what is made again is not
-    seen but by a part of the graph that it is made in, and a layer of which nothing is seen would bear any error.
-    """
+def _made_again(
+    forward: Graph, backward: Graph, results: int, minimum: int, static: frozenset[int], stay: AbstractSet[str]
+) -> list[SavedValue]:
+    """Before masks become bits, which values are made again of too. Returns what products alone read, as it was."""
     before = packable(forward, backward, results, minimum)
-    if static is None:
-        return before, {}, set()
-    derive(forward, backward, results, minimum, {value.made for value in before}, stay)
+    derive(forward, backward, results, minimum, {value.made for value in before}, stay, trained(forward, backward, static))
+    return before
+
+
+def _chosen(
+    forward: Graph, backward: Graph, results: int, minimum: int, static: frozenset[int] | None
+) -> tuple[list[SavedValue], dict[Node, Slice]]:
+    """What is packed, by who reads it."""
     found = packable(forward, backward, results, minimum)
+    if static is None:
+        return found, {}
     packed, given = {value.made for value in found}, frozenset(value.taken for value in found)
     others = readable(forward, backward, results, minimum, static, given)
     # What is made of one that is packed so has another copy beside it.
-    others = apart({made: one for made, one in others.items() if made not in packed and not given & set(one.inputs)})
+    return found, apart({made: one for made, one in others.items() if made not in packed and not given & set(one.inputs)})
+
+
+def _unmeasured(before: Sequence[SavedValue], found: Sequence[SavedValue], others: Mapping[Node, Slice]) -> set[str]:
+    """Which more must be handed over as they are: what is made again is not seen but by a part of the graph that it is made in,
+    and a layer of which nothing is seen would bear any error.
+    """
     seen = {name for value in found for name in _layers(value)}
     seen |= {one.parameter for slice_ in others.values() for one in (*slice_.operands, *slice_.given)}
-    return found, others, {value.made.name for value in before if not seen.issuperset(_layers(value))}
+    return {value.made.name for value in before if not seen.issuperset(_layers(value))}
 
 
 def _layers(value: SavedValue) -> set[str]:

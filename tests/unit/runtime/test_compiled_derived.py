@@ -54,6 +54,20 @@ class Returning(nn.Module):
         return self.last(curved), curved
 
 
+class Shifted(nn.Module):
+    """What the layers behind a norm read is made of what the norm keeps, and of its own shift, which no gradient is made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm, self.last, self.beside = nn.Linear(16, 48), nn.RMSNorm(48), nn.Linear(48, 8), nn.Linear(48, 8)
+        self.shift = nn.Parameter(torch.randn(48))
+
+    def forward(self, x):
+        h = self.norm(self.first(x)) + self.shift
+        return self.last(h) + self.beside(h).sigmoid()
+
+
 class CurvedPictures(nn.Module):
     """A convolution's gradients are made by one operator, also that which the curve before it needs."""
 
@@ -66,7 +80,7 @@ class CurvedPictures(nn.Module):
         return self.two(F.silu(self.one(x.unflatten(-1, (4, 4))[:, :3].repeat(1, 1, 4, 4))))
 
 
-MODELS = {"gated": Gated, "normed": Normed, "curved": Curved, "grouped": Grouped}
+MODELS = {"gated": Gated, "normed": Normed, "curved": Curved, "grouped": Grouped, "shifted": Shifted}
 
 
 @pytest.fixture
@@ -146,6 +160,44 @@ def test_the_user_gets_all_that_a_smaller_value_is_repeated_to(running, handed_o
     other.square().mean().backward()
     assert any(name.startswith("unsqueeze") for name in handed_over[0][1])
     assert torch.equal(out, wanted)
+
+
+def test_a_norms_shift_is_handed_over_instead_of_its_result(running, handed_over):
+    plain = trained(Shifted())
+    running()
+    error = off(trained(compiled(Shifted())), plain)
+    before, after = handed_over[0]
+    assert [name for name in after if name not in before and after[name] == (48,)], "the shift"
+    assert [shape for shape in after.values() if size(shape) == 32 * 6 * 48] == [(192, 48)], "of the norm, one value"
+    assert 0 < error < 0.05
+
+
+def test_a_frozen_shift_is_not_handed_over(running, handed_over):
+    """Whoever changes it between the passes may go on doing so."""
+    running()
+    model = Shifted()
+    model.shift.requires_grad_(False)
+    trained(compiled(model), steps=1)
+    before, after = handed_over[0]
+    assert after.keys() <= before.keys()
+
+
+def test_parameters_may_change_between_the_passes_where_none_is_handed_over(running, handed_over):
+    class Crossed(nn.Module):
+        """Products of what parameters are added to and scale: their gradients read no parameter."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.scale, self.one, self.other = (nn.Parameter(torch.randn(16)) for _ in range(3))
+
+        def forward(self, x):
+            return (x * self.scale + self.one) @ (x + self.other).mT
+
+    running()
+    trained(compiled(Crossed()), steps=1)
+    before, after = handed_over[0]
+    assert after.keys() <= before.keys()
 
 
 def test_errors_of_what_products_read_do_not_enter_other_values(running, handed_over):
