@@ -77,13 +77,15 @@ def pack_reads(forward: Graph, backward: Graph, found: Mapping[Node, Slice], sta
 
 
 def apart(found: Mapping[Node, Slice]) -> dict[Node, Slice]:
-    """Without those that would wait for one that waits for them: all that reads a value waits for what is read beside it."""
+    """Without those that would wait for one that waits for them: all that reads a value waits for what is read beside it, but for
+    what the graph is handed, which is there, or another value's ticket.
+    """
     sound: dict[Node, Slice] = {}
     waiting_for: dict[Node, list[Node]] = {}
     for made, slice_ in found.items():
         if not behind([slice_.taken], waiting_for) & set(slice_.inputs):
             sound[made] = slice_
-            for node in slice_.inputs:
+            for node in (one for one in slice_.inputs if one.op != "placeholder"):
                 waiting_for.setdefault(node, []).extend(slice_.taken.users)
     return sound
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.compiled.branches import joins, parts
 from kompakt_runtime.compiled.weight_gradients import (
     PRODUCT,
     TURNS,
@@ -65,13 +66,14 @@ class Slice:
 
 @dataclass(frozen=True, eq=False)
 class BackwardGraph:
-    """moving: nodes that gradients went into; deltas: of these what a product reads, or a view of it; gradients: as of
-    weight_gradients.gradients_of; packed: inputs that are packed by what their layers bear.
+    """moving: nodes that gradients went into; deltas: of these what a product reads, or a view or part of it; joins: as of
+    branches; gradients: as of weight_gradients.gradients_of; packed: inputs that are packed by what their layers bear.
     """
 
     nodes: list[Node]
     moving: set[Node]
     deltas: set[Node]
+    joins: set[tuple[Node, Node]]
     gradients: Mapping[Node, set[str]]
     packed: frozenset[Node]
 
@@ -81,8 +83,9 @@ class BackwardGraph:
         given = [node for node in nodes if node.op == "placeholder" and node.name.startswith("tangents")]
         moving = behind(given) | set(given)
         products = [node for node in nodes if ends(node)]
-        deltas = {base_of(read) for node in products for read in node.all_input_nodes if read in moving}
-        return BackwardGraph(nodes, moving, deltas & moving, gradients, packed)
+        deltas = {base_of(read) for node in products for read in node.all_input_nodes if read in moving} & moving
+        deltas |= parts(nodes, moving)
+        return BackwardGraph(nodes, moving, deltas, joins(deltas, moving), gradients, packed)
 
 
 def behind(nodes: Iterable[Node], waiting_for: Mapping[Node, Sequence[Node]] = NOTHING) -> set[Node]:
@@ -106,7 +109,8 @@ def slice_of(taken: Node, graph: BackwardGraph) -> Slice | None:
     """From this input of the backward graph; None where anything is in it that cannot be run once more."""
     found = _Found({taken: None}, {}, [], [])
     for node in graph.nodes:
-        if any(one in found.inside and one not in found.deltas for one in node.all_input_nodes) and not _add(found, node, graph):
+        reads = [one for one in node.all_input_nodes if (one, node) not in graph.joins]
+        if any(one in found.inside and one not in found.deltas for one in reads) and not _add(found, node, graph):
             return None
     given = [read for delta in found.deltas for node, _ in uses(delta) if (read := _given(node, graph)) is not None]
     before = _pulled(found, given, graph, behind([taken]))

@@ -32,6 +32,7 @@ SIGNS: Final = {"aten.le.Scalar": (0, 1), "aten.gt.Scalar": (0, 1), "aten.thresh
 CONVOLUTION: Final = "aten.convolution_backward.default"
 LEFT: Final = "AddmmBackward0.mat1"
 CONVOLVED: Final = "ConvolutionBackward0.input"
+BEHIND: Final = 30  # nodes; who is farther off lends no name
 INPUT, STRIDE, TRANSPOSED, GROUPS_END = 1, 4, 7, 10  # arguments of CONVOLUTION
 
 
@@ -132,11 +133,15 @@ def linear_read(
 
 
 def parameter_of(delta: Node, gradients: Mapping[Node, set[str]]) -> str:
-    """Of the first product that makes a parameter's gradient of this one; "" without any."""
-    for node, _ in uses(delta):
-        found = _parameter(node, gradients) if name_of(node) == PRODUCT else None
-        if found is not None:
-            return found[0]
+    """Of the first product that makes a parameter's gradient of this one, also behind products of attention; "" without any."""
+    waiting = [delta]
+    for one in waiting:
+        for node, _ in uses(one):
+            found = _parameter(node, gradients) if name_of(node) == PRODUCT else None
+            if found is not None:
+                return found[0]
+            if node not in waiting and len(waiting) < BEHIND:
+                waiting.append(node)
     return ""
 
 

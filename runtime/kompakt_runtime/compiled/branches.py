@@ -1,0 +1,52 @@
+"""Where a gradient goes on along a residual path besides going into a layer through dropout. Pure.
+
+Without dropout the layer's products read that gradient itself, and what comes after is for them to bear. With it they read what a
+mask leaves of it; the part of a graph from a value must end there as well, or it would go on through all layers before.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+import torch
+
+from kompakt_runtime.compiled.weight_gradients import ALIASES, name_of
+
+Node = Any
+SUM: Final = "aten.add.Tensor"
+TOGETHER: Final = "aten.cat.default"
+
+
+def joins(deltas: Iterable[Node], moving: AbstractSet[Node]) -> set[tuple[Node, Node]]:
+    """Gradients with what adds another one to them, where one of the deltas is made of the same gradient number by number.
+    deltas, moving: as of slices.BackwardGraph.
+    """
+    found = (_branch(delta, moving) for delta in deltas)
+    branches = {one for one in found if one is not None}
+    sums = ((one, user) for one in branches for user in one.users if name_of(user) == SUM)
+    return {(one, user) for one, user in sums if len([read for read in user.all_input_nodes if read in moving]) > 1}
+
+
+def parts(nodes: Iterable[Node], moving: AbstractSet[Node]) -> set[Node]:
+    """Gradients that are put beside each other for one layer, as those of queries, keys and values that one product made. One
+    depends on what the others need, so each is looked at for itself.
+    """
+    together = ([one for one in node.all_input_nodes if one in moving] for node in nodes if name_of(node) == TOGETHER)
+    return {one for every in together if len(every) > 1 for one in every}
+
+
+def _branch(delta: Node, moving: AbstractSet[Node]) -> Node | None:
+    """The gradient that it is made of number by number, if that is read by others too."""
+    node = delta
+    while _goes_on(node):
+        read = [one for one in node.all_input_nodes if one in moving]
+        if len(read) != 1:
+            return None
+        node = read[0]
+        if len(node.users) > 1:
+            return node
+    return None
+
+
+def _goes_on(node: Node) -> bool:
+    return torch.Tag.pointwise in getattr(node.target, "tags", ()) or name_of(node) in ALIASES
