@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from kompakt_runtime.compiled import operators, rewriting
+from kompakt_runtime.compiled import operators, packable, rewriting
 from kompakt_runtime.compiled.operators import TICKETS
 from kompakt_runtime.compiled.weight_gradients import LEFT, ReadAs, to_text
 from kompakt_runtime.scope.calls import Call
@@ -263,7 +263,7 @@ def test_a_graph_that_cannot_be_rewritten_compiles_as_it_is(running, monkeypatch
     plain = trained(compiled(make()), batch)
     session, said = running(), []
     wrong = (lambda graph, matrix: matrix) if broken == "_turn" else (lambda *_: ["nobody"])
-    monkeypatch.setattr(rewriting, broken, wrong)
+    monkeypatch.setattr(rewriting if broken == "_turn" else packable, broken, wrong)
     ours = trained(torch.compile(make(), backend=dividing(said.append)), batch)
     assert said == ["RewriteFailedValueError" if broken == "_turn" else "RewriteFailedRuntimeError"]
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
