@@ -1,10 +1,15 @@
 """How policies compare on real traces, in a flat and in a congested network, with one setting for all of them.
 
     python -m benchmarks.policies [--traces muri-cluster,philly-0e4a51] [--policies kompakt,dally] [--pages DIRECTORY]
+    python -m benchmarks.policies --protocol [--quick] [--resume FOLDER] [--columns NAMES] [--processes 2]
 
 Prints a Markdown table as it goes: average completion time in hours, its ratio to the best of the same class of knowledge, p99 of
 the queue time, seconds of communication per job. Classes: without knowledge of durations; with declared totals, right or wrong
 by a lognormal factor of 2; srtf, free of cost and with right totals, as a bound. With --pages an HTML page per column.
+
+With --protocol thirty columns, by which no constant may be chosen but by those of the part `seen` (benchmarks/protocol); prints
+which bars are failed, and where. A trace's figures lie in a file of FOLDER as soon as it is run, so that the same command goes on
+where it was stopped. --quick takes three traces of each generated column instead of twenty.
 
 Ratios of communication to computing are those of layer files published with a Dally simulator (all-reduce bytes per step over
 compute time, scaled so that VGG has 0.6); models outside them are assumptions of ours, marked below. Traces without models: each
@@ -13,10 +18,11 @@ job gets one of the six by its number.
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kompakt_core.errors import InvalidInput
 from kompakt_core.placement.model import Level
 from kompakt_simulator.cluster import ClusterState
 from kompakt_simulator.cluster_file import read_shape
@@ -88,18 +94,24 @@ ENTRIES = (
     Entry("kompakt 2x wrong", "kompakt", "declared 2x", replace(BASE, knowledge=Knowledge.DECLARED, declared_error=2)),
     Entry("srtf", "srtf", "bound"),
 )
+LABELS = tuple(entry.label.replace(",", "/") for entry in ENTRIES)
 
 
-def arguments() -> argparse.Namespace:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", default=",".join(CLUSTERS))
-    parser.add_argument("--policies", default=",".join(entry.label.replace(",", "/") for entry in ENTRIES))
+    parser.add_argument("--traces", help=f"some of: {','.join(CLUSTERS)} (all)")
+    parser.add_argument("--policies", help=f"some of: {','.join(LABELS)} (all)")
     parser.add_argument("--pages", type=Path, help="folder for HTML pages")
-    return parser.parse_args()
+    parser.add_argument("--protocol", action="store_true", help="the thirty columns and their bars instead")
+    parser.add_argument("--quick", action="store_true", help="the protocol on fewer generated traces")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="of the protocol: where figures lie (.protocol)")
+    parser.add_argument("--columns", metavar="NAMES", help="of the protocol: some columns (all)")
+    parser.add_argument("--processes", type=int, help="of the protocol: traces simulated at a time (2)")
+    return parser
 
 
-def columns(traces: str) -> Iterator[tuple[str, str]]:
-    return ((trace, network) for trace in traces.split(",") for network in NETWORKS)
+def columns(traces: Iterable[str]) -> Iterator[tuple[str, str]]:
+    return ((trace, network) for trace in traces for network in NETWORKS)
 
 
 def run(trace: str, network: str, entry: Entry) -> PolicyRun:
@@ -112,14 +124,45 @@ def run(trace: str, network: str, entry: Entry) -> PolicyRun:
 
 
 def main() -> None:
-    given = arguments()
-    wanted = given.policies.split(",")
+    parser = arguments()
+    given = parser.parse_args()
+    judges = given.protocol or given.quick
+    theirs = ("traces", "policies", "pages") if judges else ("resume", "columns", "processes")
+    stray = [name for name in theirs if getattr(given, name) is not None]
+    if stray:
+        parser.error(f"--{stray[0]}: not {'with' if judges else 'without'} --protocol or --quick")
+    try:
+        if judges:
+            judge(given)
+        else:
+            compare(_named("traces", given.traces, tuple(CLUSTERS)), _named("policies", given.policies, LABELS), given.pages)
+    except InvalidInput as error:
+        parser.error(str(error))
+
+
+def judge(given: argparse.Namespace) -> None:
+    from benchmarks.protocol.command import protocol  # here, since it imports what stands above
+
+    protocol(given.columns, given.quick, given.resume, 2 if given.processes is None else given.processes)
+
+
+def _named(flag: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    names = known if text is None else tuple(text.split(","))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InvalidInput(f"--{flag} {unknown[0]!r:.60}; expected some of: {', '.join(known)}")
+    return names
+
+
+def compare(traces: Iterable[str], labels: Iterable[str], pages: Path | None) -> None:
+    """The table of each trace on both networks."""
+    wanted = set(labels)
     entries = [entry for entry in ENTRIES if entry.label.replace(",", "/") in wanted]
     heads = ("trace, cluster, network", "policy", "knowledge", "avg JCT h", "of the best", "p99 queue h", "comm s/job")
     print(f"| {' | '.join((*heads, 'makespan h', 'stops', 'processor s'))} |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    for trace, network in columns(given.traces):
-        column(trace, network, entries, given.pages)
+    for trace, network in columns(traces):
+        column(trace, network, entries, pages)
 
 
 def column(trace: str, network: str, entries: list[Entry], pages: Path | None) -> None:
