@@ -1,7 +1,7 @@
 """How policies compare on real traces, in a flat and in a congested network, with one setting for all of them.
 
     python -m benchmarks.policies [--traces muri-cluster,philly-0e4a51] [--policies kompakt,dally] [--pages DIRECTORY]
-    python -m benchmarks.policies --protocol [--quick] [--resume FOLDER] [--columns NAMES] [--processes 2]
+    python -m benchmarks.policies --protocol [--quick] [--resume FOLDER] [--columns NAMES] [--processes 2] [--so-far]
 
 Prints a Markdown table as it goes: average completion time in hours, its ratio to the best of the same class of knowledge, p99 of
 the queue time, seconds of communication per job. Classes: without knowledge of durations; with declared totals, right or wrong
@@ -106,6 +106,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="the protocol on fewer generated traces")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="of the protocol: where figures lie (.protocol)")
     parser.add_argument("--columns", metavar="NAMES", help="of the protocol: some columns (all)")
+    parser.add_argument("--so-far", action="store_true", help="of the protocol: simulate nothing, judge what FOLDER has")
     parser.add_argument("--processes", type=int, help="of the protocol: traces simulated at a time (2)")
     return parser
 
@@ -127,8 +128,8 @@ def main() -> None:
     parser = arguments()
     given = parser.parse_args()
     judges = given.protocol or given.quick
-    theirs = ("traces", "policies", "pages") if judges else ("resume", "columns", "processes")
-    stray = [name for name in theirs if getattr(given, name) is not None]
+    theirs = ("traces", "policies", "pages") if judges else ("resume", "columns", "processes", "so_far")
+    stray = [name.replace("_", "-") for name in theirs if getattr(given, name) not in (None, False)]
     if stray:
         parser.error(f"--{stray[0]}: not {'with' if judges else 'without'} --protocol or --quick")
     try:
@@ -143,7 +144,7 @@ def main() -> None:
 def judge(given: argparse.Namespace) -> None:
     from benchmarks.protocol.command import protocol  # here, since it imports what stands above
 
-    protocol(given.columns, given.quick, given.resume, 2 if given.processes is None else given.processes)
+    protocol(given.columns, given.quick, given.resume, 2 if given.processes is None else given.processes, given.so_far)
 
 
 def _named(flag: str, text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:

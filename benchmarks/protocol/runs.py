@@ -20,6 +20,7 @@ import msgspec
 
 import kompakt_core
 import kompakt_simulator
+from benchmarks.policies import MODELS, SIX
 from benchmarks.protocol.columns import BY_NAME, ProtocolColumn
 from benchmarks.protocol.entries import RUN
 from kompakt_core.errors import InvalidInput
@@ -33,7 +34,8 @@ from kompakt_simulator.simulation import simulate
 _HERE: Final = Path(__file__).parent
 # All that a figure depends on: code and traces. What runs and judges columns may change without a new measurement.
 _PACKAGES: Final = tuple(Path(inspect.getfile(package)).parent for package in (kompakt_core, kompakt_simulator))
-_MEASURES: Final = _HERE.parent / "policies.py", *(_HERE / f"{name}.py" for name in ("columns", "entries", "generator"))
+_MEASURES: Final = tuple(_HERE / f"{name}.py" for name in ("columns", "generator"))
+_VALUES: Final = repr((RUN, MODELS, SIX))
 
 
 class PolicyFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,7 +68,7 @@ class ColumnTask:
 @cache
 def code() -> str:
     """A digest of all that a figure depends on."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_VALUES.encode())
     inside = [path for folder in (*_PACKAGES, _HERE / "data") for path in sorted(folder.rglob("*"))]
     for path in (*inside, *_MEASURES):
         if path.is_file() and path.suffix != ".pyc":
@@ -129,6 +131,11 @@ def opened(path: Path) -> RunFolder:
     except OSError as error:
         raise InvalidInput(f"--resume {path}: {error.strerror}; expected a folder, or a name for a new one") from None
     return RunFolder(path)
+
+
+def had(todo: Iterable[ColumnTask], folder: RunFolder) -> list[ColumnRun]:
+    """What the folder has of these."""
+    return [run for task in todo if (run := folder.read(task)) is not None]
 
 
 def finished(todo: Iterable[ColumnTask], folder: RunFolder, processes: int) -> Iterator[ColumnRun]:

@@ -1,6 +1,7 @@
 """A run of the protocol that was stopped goes on, and never mixes figures of different code."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -120,9 +121,30 @@ def test_the_command_prints_columns_and_bars(tmp_path: Path, asked: list[ColumnT
     assert len(chosen(None)) == 30
 
 
+def test_what_was_run_so_far_is_judged_without_a_simulation(
+    tmp_path: Path, asked: list[ColumnTask], capsys: pytest.CaptureFixture[str]
+) -> None:
+    list(finished(TODO[1:2], RunFolder(tmp_path), 1))
+    command.protocol(None, True, tmp_path, 1, so_far=True)
+    out = capsys.readouterr().out
+    assert "| made-64-load50-x4 | 1 |" in out
+    assert "muri-cluster-flat" not in out
+    assert asked == TODO[1:2]
+    with pytest.raises(InvalidInput, match="--so-far: no figures of these columns"):
+        command.protocol("muri-cluster-flat", True, tmp_path, 1, so_far=True)
+
+
+def test_the_digest_tells_settings_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = runs.code.__wrapped__()
+    assert runs.code.__wrapped__() == before
+    monkeypatch.setattr(runs, "_VALUES", repr([replace(entry, setting=replace(BASE, lease_s=1800)) for entry in RUN]))
+    assert runs.code.__wrapped__() != before
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["--so-far"], "--so-far: not without --protocol or --quick"),
         (["--columns", "muri-cluster-flat"], "--columns: not without --protocol or --quick"),
         (["--resume", "x"], "--resume: not without"),
         (["--protocol", "--traces", "muri-cluster"], "--traces: not with --protocol"),
