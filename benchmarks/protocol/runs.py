@@ -6,6 +6,7 @@ table of both would compare nothing.
 
 import hashlib
 import inspect
+import multiprocessing
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -165,7 +166,8 @@ def _measured(open_tasks: Sequence[ColumnTask], processes: int) -> Iterator[Colu
 @contextmanager
 def _pool(processes: int) -> Iterator[Executor]:
     """Whoever stops the run waits for the traces that are being simulated, not for all that were planned."""
-    pool = ProcessPoolExecutor(processes)
+    # A thread draws the progress: a forked process would have its locks, and nobody who opens them.
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
     try:
         yield pool
     finally:

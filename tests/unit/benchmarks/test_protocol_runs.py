@@ -12,9 +12,10 @@ from benchmarks.policies import BASE
 from benchmarks.protocol import command, runs
 from benchmarks.protocol.columns import BY_NAME, ProtocolColumn, chosen
 from benchmarks.protocol.entries import OURS, RIVALS, RUN
-from benchmarks.protocol.runs import ColumnRun, ColumnTask, PolicyFigures, RunFolder, finished, opened, tasks
+from benchmarks.protocol.runs import ColumnRun, ColumnTask, RunFolder, finished, had, opened, tasks
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.setting import Knowledge
+from tests.support.simulator.protocol import pretended
 
 TODO = [ColumnTask("muri-cluster-flat", 0), ColumnTask("made-64-load50-x4", 318_001), ColumnTask("made-64-load50-x4", 318_002)]
 
@@ -24,12 +25,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ColumnTask]:
     """What was simulated, though nothing is."""
     found: list[ColumnTask] = []
 
-    def pretended(task: ColumnTask) -> ColumnRun:
+    def noted(task: ColumnTask) -> ColumnRun:
         found.append(task)
-        figures = {entry.label: PolicyFigures(3600.0 + at, 60.0) for at, entry in enumerate(RUN)}
-        return ColumnRun(task.column, task.seed, runs.code(), 1.0, figures)
+        return pretended(task)
 
-    monkeypatch.setattr(runs, "measured", pretended)
+    monkeypatch.setattr(runs, "measured", noted)
     return found
 
 
@@ -110,6 +110,13 @@ def test_a_column_is_simulated_under_all_policies(monkeypatch: pytest.MonkeyPatc
     assert set(run.figures) == {entry.label for entry in RUN}
     assert all(figures.avg_jct_s > 0 for figures in run.figures.values())
     assert run.code == runs.code() != ""
+
+
+def test_two_processes_write_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "measured", pretended)
+    one, two = (set(map(str, finished(TODO, opened(tmp_path / str(count)), count))) for count in (1, 2))
+    assert one == two
+    assert len(had(TODO, RunFolder(tmp_path / "2"))) == 3
 
 
 def test_the_command_prints_columns_and_bars(tmp_path: Path, asked: list[ColumnTask], capsys: pytest.CaptureFixture[str]) -> None:
