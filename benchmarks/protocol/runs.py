@@ -72,7 +72,7 @@ def code() -> str:
     digest = hashlib.sha256(_VALUES.encode())
     inside = [path for folder in (*_PACKAGES, _HERE / "data") for path in sorted(folder.rglob("*"))]
     for path in (*inside, *_MEASURES):
-        if path.is_file() and path.suffix != ".pyc":
+        if path.suffix in (".py", ".gz", ".json"):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
