@@ -24,7 +24,7 @@ import kompakt_simulator
 from benchmarks.policies import MODELS, SIX
 from benchmarks.protocol.columns import BY_NAME, ProtocolColumn
 from benchmarks.protocol.entries import RUN
-from kompakt_core.errors import InvalidInput
+from kompakt_core.errors import Bug, InvalidInput
 from kompakt_simulator.cluster import ClusterState
 from kompakt_simulator.cluster_file import read_shape
 from kompakt_simulator.figures import summarize
@@ -85,6 +85,8 @@ def measured(task: ColumnTask) -> ColumnRun:
     for entry in RUN:
         setting, cluster = replace(entry.setting, network=network), ClusterState.of(shape)
         told = summarize(simulate(jobs, cluster, POLICIES[entry.policy], PLACEMENTS["levels"], setting))
+        if told.violations or told.refused:
+            raise Bug(f"{task.file}, {entry.label}: {told.violations} broken rules, {told.refused} jobs left out")
         figures[entry.label] = PolicyFigures(told.avg_jct_s, told.p99_queue_s)
     return ColumnRun(task.column, task.seed, code(), time.process_time() - began, figures)
 

@@ -104,6 +104,12 @@ def test_thirty_columns_of_three_parts_cover_the_range() -> None:
     assert max(outer) >= 32
 
 
+def test_every_job_that_is_read_fits_its_cluster() -> None:
+    for column in COLUMNS:
+        if column.part is not Part.GENERATED:
+            assert max(job.gpus for job in column.trace(0)) <= read_shape(column.cluster).gpus, column.name
+
+
 def test_held_out_traces_are_drawn_by_the_seed_and_none_is_seen() -> None:
     assert tuple(sorted(random.Random(HELD_OUT_SEED).sample(POOL, 3))) == HELD_OUT == ("103959", "2869ce", "7f04ca")
     seen = {column.source for column in COLUMNS if column.part is Part.SEEN}

@@ -13,7 +13,7 @@ from benchmarks.protocol import command, runs
 from benchmarks.protocol.columns import BY_NAME, ProtocolColumn, chosen
 from benchmarks.protocol.entries import OURS, RIVALS, RUN
 from benchmarks.protocol.runs import ColumnRun, ColumnTask, RunFolder, finished, had, opened, tasks
-from kompakt_core.errors import InvalidInput
+from kompakt_core.errors import Bug, InvalidInput
 from kompakt_simulator.setting import Knowledge
 from tests.support.simulator.protocol import pretended
 
@@ -110,6 +110,13 @@ def test_a_column_is_simulated_under_all_policies(monkeypatch: pytest.MonkeyPatc
     assert set(run.figures) == {entry.label for entry in RUN}
     assert all(figures.avg_jct_s > 0 for figures in run.figures.values())
     assert run.code == runs.code() != ""
+
+
+def test_a_column_whose_jobs_do_not_fit_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = BY_NAME["muri-cluster-flat"].trace(0)[:20]
+    monkeypatch.setattr(ProtocolColumn, "trace", lambda _column, _seed: (*jobs, replace(jobs[0], number=99, gpus=129)))
+    with pytest.raises(Bug, match=r"muri-cluster-flat-0\.json, fifo: 0 broken rules, 1 jobs left out"):
+        runs.measured(TODO[0])
 
 
 def test_two_processes_write_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
