@@ -1,12 +1,13 @@
 """Which decisions of a policy cost how much against the best policy of its class, on one trace.
 
     python -m benchmarks.losses --trace muri-trace3-pr [--network congested] [--at-once] [--declared] [--against tiresias]
+    python -m benchmarks.losses --column philly-2869ce-flat [--declared] [--against tiresias]
 
 Prints what a job's completion takes longer or shorter on average, split into waiting, communication and restarts and by the
 number of GPUs; how many jobs more than with the other policy are left at each time (the sum of that over time is the difference);
 and the decisions that the slower jobs trace back to, each with its moment: the wait that was longer, what it began with and who
 got the GPUs, the place that was worse, or the restarts. A trace is one of the simulator's, or a file of cluster-sim
-(benchmarks.authors).
+(benchmarks.authors). A column is one of benchmarks.protocol; of a generated one the first trace.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 from benchmarks.authors import line, read_jobs, signed, table
 from benchmarks.authors_figures import RATIOS
 from benchmarks.policies import BASE, CLUSTERS, MODELS, NETWORKS, SIX
+from benchmarks.protocol.columns import BY_NAME
 from kompakt_core.errors import InvalidInput
 from kompakt_simulator.cluster import ClusterShape, ClusterState
 from kompakt_simulator.cluster_file import read_shape
@@ -139,22 +141,36 @@ def traced(name: str) -> tuple[Sequence[TraceJob], ClusterShape]:
         raise InvalidInput(f"{error}; or one of: {', '.join(CLUSTERS)}") from None
 
 
+def on_network(name: str, network: str) -> tuple[Sequence[TraceJob], ClusterShape, Network]:
+    """A trace on one of the networks of benchmarks.policies. Raises InvalidInput."""
+    return (*traced(name), Network(NETWORKS[network].levels, {**MODELS, **RATIOS}, SIX))
+
+
+def of_column(name: str) -> tuple[Sequence[TraceJob], ClusterShape, Network]:
+    """The first trace of a column of the protocol."""
+    column = BY_NAME[name]
+    return column.trace(column.seeds()[0]), read_shape(column.cluster), column.network()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trace", required=True, help=f"one of {', '.join(CLUSTERS)}, or a file of cluster-sim")
-    parser.add_argument("--network", choices=NETWORKS, default="flat")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--trace", help=f"one of {', '.join(CLUSTERS)}, or a file of cluster-sim")
+    what.add_argument("--column", choices=BY_NAME, metavar="NAME", help="of benchmarks.policies --protocol")
+    parser.add_argument("--network", choices=NETWORKS, help="with --trace (flat)")
     parser.add_argument("--at-once", action="store_true", help="all jobs are submitted at 0")
     parser.add_argument("--declared", action="store_true", help="kompakt with declared totals, against kompakt without")
     parser.add_argument("--against", choices=BLIND, help="instead of the best policy that knows no durations")
     parser.add_argument("--top", type=int, default=10, help="decisions named one by one")
     given = parser.parse_args()
+    if given.column and given.network:
+        parser.error("--network: a column has its own")
     try:
-        jobs, shape = traced(given.trace)
+        jobs, shape, network = of_column(given.column) if given.column else on_network(given.trace, given.network or "flat")
     except InvalidInput as error:
         parser.error(str(error))
     if given.at_once:
         jobs = [replace(job, submit=Milliseconds(0)) for job in jobs]
-    network = Network(NETWORKS[given.network].levels, {**MODELS, **RATIOS}, SIX)
 
     def outcome(policy: str, setting: Setting) -> SimulationResult:
         return simulate(jobs, ClusterState.of(shape), POLICIES[policy], PLACEMENTS["levels"], replace(setting, network=network))

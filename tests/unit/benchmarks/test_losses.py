@@ -70,3 +70,16 @@ def test_the_jobs_left_over_time_and_the_parts_add_up_to_the_difference() -> Non
     ours = result((0, 60, 160, 0b1111), (1, 0, 240, 0b1111_0000))
     assert [left - than for _, left, than in losses.course(ours, other)] == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0]
     assert losses.parts(ours, other) == {"all": [30, 30, 0, 0], "4 GPUs": [30, 30, 0, 0]}
+
+
+def test_a_column_of_the_protocol_has_its_own_cluster_and_network() -> None:
+    jobs, shape, network = losses.of_column("philly-2869ce-congested")
+    assert (len(jobs), shape.gpus, network.levels[Level.CLUSTER]) == (315, 64, 32)
+    assert losses.on_network("muri-cluster", "congested")[1].gpus == 128
+
+
+def test_a_column_takes_no_other_network(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["losses", "--column", "philly-2869ce-flat", "--network", "flat"])
+    with pytest.raises(SystemExit):
+        losses.main()
+    assert "--network: a column has its own" in capsys.readouterr().err
