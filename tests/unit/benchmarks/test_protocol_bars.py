@@ -79,6 +79,15 @@ def test_traces_are_paired_and_their_interval_is_students() -> None:
     )
 
 
+@pytest.mark.parametrize(("traces", "student"), [(2, 6.314), (19, 1.734), (20, 1.729)])
+def test_an_interval_is_by_as_many_traces_as_there_are(traces: int, student: float) -> None:
+    runs = [ran(MADE, seed, ours=10 * math.exp(seed % 2)) for seed in range(traces)]
+    one = paired(runs, OURS, ["las"], COMPLETION.figure)
+    ones = traces // 2
+    spread = math.sqrt(ones * (traces - ones) / traces / (traces - 1))  # of so many ones and zeros
+    assert math.log(one.high / one.ratio) == pytest.approx(student * spread / math.sqrt(traces))
+
+
 def test_what_all_traces_share_does_not_widen_the_interval() -> None:
     runs = [ran(MADE, seed, ours=hours * 1.01, las=hours) for seed, hours in enumerate((1.0, 5.0, 9.0))]
     one = paired(runs, OURS, ["las"], COMPLETION.figure)
