@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import multiprocessing
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -42,8 +43,8 @@ _VALUES: Final = repr((RUN, MODELS, SIX))
 class PolicyFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds: average completion time and p99 of the queue time."""
 
-    avg_jct_s: float
-    p99_queue_s: float
+    avg_jct_s: Annotated[float, msgspec.Meta(gt=0)]
+    p99_queue_s: Annotated[float, msgspec.Meta(ge=0)]
 
 
 class ColumnRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,11 +101,13 @@ class RunFolder:
     def read(self, task: ColumnTask) -> ColumnRun | None:
         """What was measured before; None where nothing was. Raises InvalidInput for another's file or one of other code."""
         path = self.path / task.file
-        if not path.exists():
-            return None
         try:
             run = msgspec.json.decode(path.read_bytes(), type=ColumnRun)
-        except (OSError, msgspec.DecodeError) as error:
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InvalidInput(f"{path}: {error.strerror}; expected a file that can be read, or name another folder") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{path}: {error}; expected what --resume wrote; remove it or name another folder") from None
         if (run.column, run.seed) != (task.column, task.seed) or set(run.figures) != {entry.label for entry in RUN}:
             raise InvalidInput(f"{path}: not of column {task.column}, seed {task.seed}, and these policies; name another folder")
@@ -113,11 +116,14 @@ class RunFolder:
         return run
 
     def write(self, run: ColumnRun) -> None:
-        """Whole or not at all: a run that is stopped here leaves no half of a file."""
+        """Whole or not at all: a run that is stopped here leaves no half of a file. Raises InvalidInput where it cannot."""
         path = self.path / ColumnTask(run.column, run.seed).file
         half = path.with_suffix(".part")
-        half.write_bytes(msgspec.json.format(msgspec.json.encode(run)) + b"\n")
-        os.replace(half, path)
+        try:
+            half.write_bytes(msgspec.json.format(msgspec.json.encode(run)) + b"\n")
+            os.replace(half, path)
+        except OSError as error:
+            raise InvalidInput(f"{path}: {error.strerror}; expected a folder with room that can be written") from None
 
 
 def tasks(columns: Sequence[ProtocolColumn], quick: bool) -> list[ColumnTask]:
@@ -128,11 +134,14 @@ def tasks(columns: Sequence[ProtocolColumn], quick: bool) -> list[ColumnTask]:
 
 
 def opened(path: Path) -> RunFolder:
-    """The folder, made if need be. Raises InvalidInput where that cannot be."""
+    """The folder, made if need be. Raises InvalidInput where that, or a file in it, cannot be: before hours of simulation."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        raise InvalidInput(f"--resume {path}: {error.strerror}; expected a folder, or a name for a new one") from None
+        raise InvalidInput(
+            f"--resume {path}: {error.strerror}; expected a folder that can be written, or a name for a new one"
+        ) from None
     return RunFolder(path)
 
 

@@ -72,8 +72,9 @@ def test_files_of_others_are_refused(tmp_path: Path, asked: list[ColumnTask]) ->
     path.write_bytes(msgspec.json.encode(run))
     with pytest.raises(InvalidInput, match="not of column made-64-load50-x4, seed 318001"):
         RunFolder(tmp_path).read(TODO[1])
-    for text in ("", "{", "[]", '{"column": 1}'):
-        path.write_text(text)
+    whole = msgspec.json.encode(run)
+    for text in (b"", b"{", b"[]", b'{"column": 1}', b"\xff", whole[:-9], whole.replace(b":3600.0,", b":0.0,")):
+        path.write_bytes(text)
         with pytest.raises(InvalidInput, match="expected what --resume wrote"):
             RunFolder(tmp_path).read(TODO[1])
 
@@ -82,6 +83,26 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"--resume .*expected a folder"):
         opened(tmp_path / "file")
+    with pytest.raises(InvalidInput, match="expected a file that can be read"):
+        RunFolder(tmp_path / "file").read(TODO[0])
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_simulation(
+    tmp_path: Path, asked: list[ColumnTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(dir: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refused)
+    with pytest.raises(InvalidInput, match=r"--resume .*: Permission denied; expected a folder that can be written"):
+        command.protocol("muri-cluster-flat", True, tmp_path, 1)
+    assert asked == []
+
+
+def test_figures_that_cannot_be_written_end_the_run_with_the_reason(tmp_path: Path, asked: list[ColumnTask]) -> None:
+    (tmp_path / TODO[0].file).with_suffix(".part").mkdir()
+    with pytest.raises(InvalidInput, match=r"muri-cluster-flat-0\.json: Is a directory; expected a folder"):
+        list(finished(TODO[:1], RunFolder(tmp_path), 1))
 
 
 def test_the_quick_run_is_part_of_the_full_one_and_begins_with_every_column() -> None:
