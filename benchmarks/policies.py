@@ -129,7 +129,7 @@ def main() -> None:
     given = parser.parse_args()
     judges = given.protocol or given.quick
     theirs = ("traces", "policies", "pages") if judges else ("resume", "columns", "processes", "so_far")
-    stray = [name.replace("_", "-") for name in theirs if getattr(given, name) not in (None, False)]
+    stray = [name.replace("_", "-") for name in theirs if getattr(given, name) != parser.get_default(name)]
     if stray:
         parser.error(f"--{stray[0]}: not {'with' if judges else 'without'} --protocol or --quick")
     try:

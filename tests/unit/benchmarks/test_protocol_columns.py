@@ -46,8 +46,12 @@ def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
 
 
 def test_draws_are_the_same_on_every_machine() -> None:
-    first, second = generated(SOURCE, WantedTrace(jobs=2, cluster_gpus=128, load=0.9), 7)
-    assert (first.submit, first.gpus, first.model, second.gpus, second.model) == (0, 8, "shufflenet_v2_x1_0", 4, "a2c")
+    jobs = generated(SOURCE, WantedTrace(jobs=3, cluster_gpus=128, load=0.9), 7)
+    assert [(job.submit, job.duration, job.gpus, job.model) for job in jobs] == [
+        (0, 164_737_780, 8, "a2c"),
+        (22_070, 16_015_598, 4, "resnet18"),
+        (21_094_328, 131_012_741, 8, "gpt2"),
+    ]
 
 
 def test_drawn_jobs_are_like_those_of_the_source() -> None:

@@ -182,6 +182,7 @@ def test_the_digest_tells_settings_apart(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--so-far"], "--so-far: not without --protocol or --quick"),
         (["--columns", "muri-cluster-flat"], "--columns: not without --protocol or --quick"),
         (["--resume", "x"], "--resume: not without"),
+        (["--processes", "0"], "--processes: not without"),
         (["--protocol", "--traces", "muri-cluster"], "--traces: not with --protocol"),
         (["--quick", "--columns", "muri"], "column 'muri'; expected some of"),
         (["--quick", "--processes", "0"], "--processes 0; expected a number from 1 to 64"),
