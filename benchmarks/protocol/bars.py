@@ -13,7 +13,8 @@ from statistics import fmean, stdev
 from typing import Final
 
 from benchmarks.protocol.entries import DECLARED, OURS, RIVALS, WRONG_2X, WRONG_4X
-from benchmarks.protocol.runs import ColumnRun, PolicyFigures
+from benchmarks.protocol.figures import PolicyFigures
+from benchmarks.protocol.runs import ColumnRun
 
 LEAST_QUEUE_S: Final = 60.0  # of queue times as short as this nobody cares which is longer
 # 95 % of Student's t lie below these, for 1 to 19 degrees of freedom: up to twenty traces, as many as a column has.

@@ -13,38 +13,25 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
 import kompakt_core
 import kompakt_simulator
 from benchmarks.policies import MODELS, SIX
-from benchmarks.protocol.columns import BY_NAME, ProtocolColumn
+from benchmarks.protocol.columns import COLUMNS, ProtocolColumn
 from benchmarks.protocol.entries import RUN
-from kompakt_core.errors import Bug, InvalidInput
-from kompakt_simulator.cluster import ClusterState
-from kompakt_simulator.cluster_file import read_shape
-from kompakt_simulator.figures import summarize
-from kompakt_simulator.placements import PLACEMENTS
-from kompakt_simulator.policies import POLICIES
-from kompakt_simulator.simulation import simulate
+from benchmarks.protocol.figures import PolicyFigures, simulated
+from kompakt_core.errors import InvalidInput
 
 _HERE: Final = Path(__file__).parent
 # All that a figure depends on: code and traces. What runs and judges columns may change without a new measurement.
 _PACKAGES: Final = tuple(Path(inspect.getfile(package)).parent for package in (kompakt_core, kompakt_simulator))
-_MEASURES: Final = tuple(_HERE / f"{name}.py" for name in ("columns", "generator"))
-_VALUES: Final = repr((RUN, MODELS, SIX))
-
-
-class PolicyFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds: average completion time and p99 of the queue time."""
-
-    avg_jct_s: Annotated[float, msgspec.Meta(gt=0)]
-    p99_queue_s: Annotated[float, msgspec.Meta(ge=0)]
+_MEASURES: Final = tuple(_HERE / f"{name}.py" for name in ("columns", "generator", "figures"))
 
 
 class ColumnRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,27 +56,20 @@ class ColumnTask:
 
 @cache
 def code() -> str:
-    """A digest of all that a figure depends on."""
-    digest = hashlib.sha256(_VALUES.encode())
+    """A digest of all that a figure depends on: values of benchmarks/policies.py too, though not its text."""
+    digest = hashlib.sha256(repr((RUN, COLUMNS, MODELS, SIX)).encode())
     inside = [path for folder in (*_PACKAGES, _HERE / "data") for path in sorted(folder.rglob("*"))]
     for path in (*inside, *_MEASURES):
-        if path.suffix in (".py", ".gz", ".json"):
+        if path.suffix in (".py", ".gz", ".json", ".csv", ".yaml"):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def measured(task: ColumnTask) -> ColumnRun:
     """Simulate one trace of a column under every policy."""
-    column, began = BY_NAME[task.column], time.process_time()
-    jobs, shape, network = column.trace(task.seed), read_shape(column.cluster), column.network()
-    figures = {}
-    for entry in RUN:
-        setting, cluster = replace(entry.setting, network=network), ClusterState.of(shape)
-        told = summarize(simulate(jobs, cluster, POLICIES[entry.policy], PLACEMENTS["levels"], setting))
-        if told.violations or told.refused:
-            raise Bug(f"{task.file}, {entry.label}: {told.violations} broken rules, {told.refused} jobs left out")
-        figures[entry.label] = PolicyFigures(told.avg_jct_s, told.p99_queue_s)
-    return ColumnRun(task.column, task.seed, code(), time.process_time() - began, figures)
+    made_by, began = code(), time.process_time()  # before: files may be edited meanwhile
+    figures = simulated(task.column, task.seed)
+    return ColumnRun(task.column, task.seed, made_by, time.process_time() - began, figures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from benchmarks.protocol import runs
 from benchmarks.protocol.entries import RUN
-from benchmarks.protocol.runs import ColumnRun, ColumnTask, PolicyFigures
+from benchmarks.protocol.figures import PolicyFigures
+from benchmarks.protocol.runs import ColumnRun, ColumnTask
 
 
 def pretended(task: ColumnTask) -> ColumnRun:

@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.protocol.bars import BARS, COMPLETION, FOURFOLD, QUEUE, RIGHT, TWICE, PolicyBar, judged, paired
 from benchmarks.protocol.entries import DECLARED, OURS, RIVALS, RUN, WRONG_2X, WRONG_4X
-from benchmarks.protocol.runs import ColumnRun, PolicyFigures
+from benchmarks.protocol.figures import PolicyFigures
+from benchmarks.protocol.runs import ColumnRun
 from benchmarks.protocol.table import lines
 
 SEEN, HELD, MADE = "muri-cluster-flat", "philly-7f04ca-flat", "made-64-load50-x4"

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import policies
 from benchmarks.policies import BASE
 from benchmarks.protocol import command, runs
-from benchmarks.protocol.columns import BY_NAME, ProtocolColumn, chosen
+from benchmarks.protocol.columns import BY_NAME, COLUMNS, ProtocolColumn, chosen
 from benchmarks.protocol.entries import OURS, RIVALS, RUN
 from benchmarks.protocol.runs import ColumnRun, ColumnTask, RunFolder, finished, had, opened, tasks
 from kompakt_core.errors import Bug, InvalidInput
@@ -136,7 +136,7 @@ def test_a_column_is_simulated_under_all_policies(monkeypatch: pytest.MonkeyPatc
 def test_a_column_whose_jobs_do_not_fit_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = BY_NAME["muri-cluster-flat"].trace(0)[:20]
     monkeypatch.setattr(ProtocolColumn, "trace", lambda _column, _seed: (*jobs, replace(jobs[0], number=99, gpus=129)))
-    with pytest.raises(Bug, match=r"muri-cluster-flat-0\.json, fifo: 0 broken rules, 1 jobs left out"):
+    with pytest.raises(Bug, match=r"muri-cluster-flat, seed 0, fifo: 0 broken rules, 1 jobs left out"):
         runs.measured(TODO[0])
 
 
@@ -169,11 +169,30 @@ def test_what_was_run_so_far_is_judged_without_a_simulation(
         command.protocol("muri-cluster-flat", True, tmp_path, 1, so_far=True)
 
 
-def test_the_digest_tells_settings_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RUN", tuple(replace(entry, setting=replace(entry.setting, lease_s=1800)) for entry in RUN)),
+        ("COLUMNS", tuple(replace(column, outer=33) if column.outer == 32 else column for column in COLUMNS)),
+        ("COLUMNS", tuple(replace(column, cluster="4x1x8") for column in COLUMNS)),
+        ("MODELS", {**policies.MODELS, "bert": 0.4}),
+        ("SIX", (0.6, 0.5, 0.4, 0.15, 0.08, 0.06)),
+    ],
+)
+def test_figures_of_other_settings_networks_or_clusters_have_another_digest(
+    name: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = runs.code.__wrapped__()
     assert runs.code.__wrapped__() == before
-    monkeypatch.setattr(runs, "_VALUES", repr([replace(entry, setting=replace(BASE, lease_s=1800)) for entry in RUN]))
+    monkeypatch.setattr(runs, name, value)
     assert runs.code.__wrapped__() != before
+
+
+def test_seen_columns_have_the_clusters_and_networks_of_the_other_tables() -> None:
+    for column in COLUMNS[:16]:
+        trace, network = column.name.rsplit("-", 1)
+        assert (column.source, column.cluster) == (trace, policies.CLUSTERS[trace])
+        assert column.network() == policies.NETWORKS[network]
 
 
 @pytest.mark.parametrize(
