@@ -48,7 +48,7 @@ class Asked:
     """A leader session as the health port sees it."""
 
     trouble = stuck = unfit = ""
-    unconfirmed_binds = 0
+    unconfirmed_binds = gated_pods = 0
 
     def __init__(self, session: LeaderSession) -> None:
         self._session = session

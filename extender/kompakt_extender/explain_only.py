@@ -54,6 +54,10 @@ class ExplainOnly:
         return 0  # it binds nothing
 
     @property
+    def gated_pods(self) -> int:
+        return 0  # nor does it plan
+
+    @property
     def trouble(self) -> str:
         session = self._session
         if session is None or session.missing:

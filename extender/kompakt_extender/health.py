@@ -57,6 +57,11 @@ class Explainer(Protocol):
         """Binds that are not seen on their pods yet, at this moment."""
         ...
 
+    @property
+    def gated_pods(self) -> int:
+        """Pods of gangs of others behind our gate that the planner looks after, at this moment; 0 on a standby."""
+        ...
+
 
 async def _well() -> str:
     return ""
@@ -104,6 +109,7 @@ def health_app(
         await guard.to_metrics(request)
         metrics.fleet.look(explainer.states())
         metrics.unknown_binds.set(explainer.unconfirmed_binds)  # what confirms them is no bind
+        metrics.gated_pods.set(explainer.gated_pods)
         # Thousands of nodes make a megabyte of text: on a thread, because kube-scheduler waits for this loop.
         return Response(await scrapes.run(lambda: generate_latest(metrics.registry)), media_type=CONTENT_TYPE_LATEST)
 

@@ -11,7 +11,7 @@ from kompakt_core.ids import PodUid
 from kompakt_extender.gang_state import NO_RECORD, Change, GangPhase, GangState
 from kompakt_extender.gangs import members
 from kompakt_extender.limits_in_force import LimitsInForce
-from kompakt_extender.views import JobView, PodView
+from kompakt_extender.views import JobKind, JobView, PodView
 
 _WRITTEN_AS = {State.RELEASED: GangPhase.RELEASED, State.WITHDRAWN: GangPhase.WITHDRAWN}
 
@@ -114,6 +114,11 @@ class Jobs:
     def pods_of(self, uid: str) -> Iterable[PodView]:
         """The job's pods of any attempt."""
         return self._pods.get(uid, {}).values()
+
+    def gated_pods(self) -> int:
+        """How many pods that others made wait behind our gate, in gangs whose object is there: a plan is written on that."""
+        gangs = (uid for uid, job in self.views.items() if job.kind is JobKind.GANG)
+        return sum(pod.waits_gated for uid in gangs for pod in self.pods_of(uid))
 
     def members(self, job: JobView) -> Sequence[PodView]:
         """As gangs.members: each cycle asks it of every gang that waits."""

@@ -204,6 +204,13 @@ class LeaderGate:
         return self._session.ledger.unknown_binds if self._session is not None and self._active() else 0
 
     @property
+    def gated_pods(self) -> int:
+        session = self._session
+        if session is None or session.missing or not (session.planner.running and self._active()):
+            return 0
+        return session.jobs.gated_pods()
+
+    @property
     def trouble(self) -> str:
         if not self._lease_listed:
             return "the scheduler's Lease was not read yet"

@@ -31,6 +31,11 @@ class ExtenderMetrics:
             "kompakt_extender_unconfirmed_binds", "Reservations whose bind is not yet seen on the pod", registry=self.registry
         )
         self.gangs = Gauge("kompakt_planner_gangs", "Gangs by state", ["state"], registry=self.registry)
+        self.gated_pods = Gauge(
+            "kompakt_planner_gated_pods",
+            "Pods of gangs of others that wait behind our scheduling gate, of gangs whose object the planner has written",
+            registry=self.registry,
+        )
         self.plans = Counter("kompakt_planner_plans", "Plans written", registry=self.registry)
         self.plans_overtaken = Counter(
             "kompakt_planner_plan_conflicts", "Plans given up because a place was gone by then", registry=self.registry

@@ -89,6 +89,11 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
         return contract.GATE in self.gates
 
     @property
+    def waits_gated(self) -> bool:
+        """A pod that others made, which the planner is to give a place and take our gate off."""
+        return self.gang is not None and self.ours and self.gated and not (self.deleting or self.finished)
+
+    @property
     def attempt(self) -> int | None:
         """The job's attempt that it belongs to; None for a plain pod."""
         return worker_labels.attempt(self.labels) if self.gang is None else ONLY_ATTEMPT

@@ -32,6 +32,7 @@ class OperatorHealth:
     buckets: Counter[float] = field(default_factory=Counter)  # reconciliations that took no longer, by seconds
     seconds: float = 0.0  # of all reconciliations together
     waiting: Callable[[], int] = lambda: 0  # jobs in the work queue
+    gated: Callable[[], int] = lambda: 0  # pods of gangs of others behind our gate
     under_way: dict[int, float] = field(default_factory=dict)  # worker -> when its reconciliation began
     stuck_watch: str = ""  # what a watch fails to show
 
@@ -70,6 +71,7 @@ class OperatorHealth:
         yield "active", "gauge", "Whether this process holds the Lease.", {"": int(self.active)}
         yield "watch_stuck", "gauge", "Whether a watch fails to show what the API server has.", {"": int(bool(self.stuck_watch))}
         yield "workqueue_depth", "gauge", "Jobs in the work queue.", {"": self.waiting()}
+        yield "gated_pods", "gauge", "Pods of gangs of others that wait behind our scheduling gate.", {"": self.gated()}
         yield "reconciles_total", "counter", "Reconciliations of jobs by outcome: done, retried, failed.", outcomes
         yield "reconcile_seconds", "histogram", "Duration of one reconciliation.", buckets | sums
 

@@ -24,6 +24,7 @@ from kompakt_operator import crd, provisioning, watching
 from kompakt_operator.api import OperatorApi
 from kompakt_operator.config import OperatorConfig, read_config
 from kompakt_operator.events import EventAnnouncer
+from kompakt_operator.gated_pods import GatedPods
 from kompakt_operator.health import MetricsGuard, OperatorHealth, serve
 from kompakt_operator.observed import Observed
 from kompakt_operator.reconcile import Reconciler
@@ -103,8 +104,10 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
     """Watch and reconcile until cancelled, or until the process must begin anew."""
     queue, first = WorkQueue(), await crd.served(api)
     observed = Observed(api.client, queue, config.namespace, config.watch_patience, config.kueue, bool(config.provisioning_class))
-    api.answered, pulse.waiting = observed.answered, queue.__len__
+    gated = GatedPods(api.client, config.namespace)
+    api.answered, pulse.waiting, pulse.gated = observed.answered, queue.__len__, gated.__len__
     observed.start()
+    gated.start()
     try:
         if missing := await observed.ready(config.watch_patience):
             log.error("%s not listed in %.0f s: may this account list and watch them?", ", ".join(missing), config.watch_patience)
@@ -123,6 +126,7 @@ async def _operate(config: OperatorConfig, api: OperatorApi, pulse: OperatorHeal
         await _first(_watch(config, registry, stop), *asides, *workers)
     finally:
         observed.stop()
+        gated.stop()
 
 
 async def _listed_in_time(observed: Observed, config: OperatorConfig) -> None:

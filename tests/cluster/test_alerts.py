@@ -16,6 +16,7 @@ import yaml
 
 from kompakt_core.contract import TOKEN_AUDIENCE
 from tests.support.cluster.drills import Drilled, drilled
+from tests.support.cluster.gangs import GANG, plain_pod
 from tests.support.cluster.replacing import OPERATOR
 from tests.support.cluster.storm import left_sockets_collected
 from tests.support.prometheus import Job, Prometheus, job, prometheus
@@ -153,6 +154,33 @@ def test_a_scheduler_that_is_gone(watched: Watched) -> None:
     with watched.fires("KompaktSchedulerInactive", "KompaktPartDown"):
         watched.drill.cluster.kill_pair(watched.drill.pair)
     assert "KompaktOperatorInactive" not in watched.prometheus.firing()
+
+
+@contextmanager
+def waiting_pod(watched: Watched) -> Iterator[None]:
+    """One of two pods of a gang, which waits behind our gate for the other."""
+    core = watched.drill.cluster.core
+    core.create_namespaced_pod("default", plain_pod("waits", size=2))
+    try:
+        yield
+    finally:
+        core.delete_namespaced_pod("waits", "default", grace_period_seconds=0)
+
+
+def test_a_pod_behind_our_gate_while_no_planner_is_there(watched: Watched) -> None:
+    with waiting_pod(watched), watched.fires("KompaktGatedPodsUnseen"):
+        watched.drill.cluster.kill_pair(watched.drill.pair)
+
+
+def test_a_pod_behind_our_gate_whose_gang_gets_no_object_though_the_planner_is_there(watched: Watched) -> None:
+    watched.quiet()
+    watched.drill.trouble(1, "500", only=f"/gangs/{GANG}")
+    with waiting_pod(watched):
+        eventually(lambda: watched.prometheus.firing() == {"KompaktGatedPodsUnseen"}, "that alert fires, and no other")
+        watched.well()
+        watched.quiet()
+        (found,) = watched.prometheus.query("sum(kompakt_operator_gated_pods)")
+        assert found["value"][1] == "1", "it waits on"
 
 
 # What our parts hear of the API server, and how many jobs come meanwhile.

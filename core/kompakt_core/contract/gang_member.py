@@ -11,6 +11,8 @@ from kompakt_core.contract.words import Level
 from kompakt_core.errors import InvalidInput
 
 MAX_SIZE: Final = 4096  # pods; the plan of more is larger than etcd takes, as for a TrainingJob
+# A worker whose template has the label of a gang belongs to its job all the same.
+SELECTOR: Final = f"{contract.LABEL_GANG},!{contract.LABEL_JOB_UID}"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 

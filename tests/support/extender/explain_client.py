@@ -45,6 +45,10 @@ class ExplainClient:
     def unconfirmed_binds(self) -> int:
         return self.leader.ledger.unknown_binds if self.active else 0
 
+    @property
+    def gated_pods(self) -> int:
+        return self.leader.jobs.gated_pods() if self.active else 0
+
     async def get(self, path: str) -> dict[str, Any]:
         answer = await self.http.get(f"/v1alpha1{path}")
         assert answer.status_code == 200, answer.text

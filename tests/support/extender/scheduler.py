@@ -59,6 +59,10 @@ class Replica:
     def unconfirmed_binds(self) -> int:
         return self.leader.ledger.unknown_binds if self.active else 0
 
+    @property
+    def gated_pods(self) -> int:
+        return self.leader.jobs.gated_pods() if self.active else 0
+
 
 class Scheduler:
     """kube-scheduler's side of the wire."""

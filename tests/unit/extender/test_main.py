@@ -85,7 +85,7 @@ def test_outside_a_cluster_without_a_kubeconfig_says_so(monkeypatch: pytest.Monk
 
 class Well:
     trouble = stuck = unfit = ""
-    unconfirmed_binds = 0
+    unconfirmed_binds = gated_pods = 0
 
     def queries(self) -> Queries:
         raise Inactive("nobody asks")

@@ -9,7 +9,7 @@ from kompakt_core import contract as c
 from kompakt_extender.fragmentation import FragmentationCollector
 from tests.support.extender.explain_client import ExplainClient, bound, explain_client
 from tests.support.extender.leader import may_not_read
-from tests.support.extender.made_objects import pod
+from tests.support.extender.made_objects import gang_pod, pod
 from tests.support.extender.scheduler import Replica, Scheduler
 
 LABELS = {"verb", "reason", "outcome", "state", "resource", "pattern", "node", "gpus", "le"}
@@ -121,3 +121,24 @@ async def test_equal_nodes_are_computed_once() -> None:
     collector.look({})
     list(collector.collect())
     assert collector._known == {}
+
+
+async def test_pods_behind_our_gate_count_once_their_gang_has_an_object(client: ExplainClient) -> None:
+    async def counted() -> float:
+        return (await scrape(client))["kompakt_planner_gated_pods"][()]
+
+    leader = client.leader
+    leader.world.add_pod(gang_pod("train", 0, 3))
+    leader.world.add_pod(gang_pod("train", 1, 3))
+    not_ours = {"schedulerName": "another", "schedulingGates": [{"name": c.GATE}]}
+    leader.world.add_pod(gang_pod("elsewhere", 0, 2) | {"spec": not_ours})
+    leader.see()
+    assert await counted() == 0, "the planner cannot write a plan yet"
+    await leader.settle()
+    assert await counted() == 2
+    client.active = False
+    assert await counted() == 0, "a standby looks after nothing"
+    client.active = True
+    leader.world.add_pod(gang_pod("train", 2, 3))
+    await leader.settle()
+    assert await counted() == 0, "they have their places"

@@ -23,6 +23,7 @@ DECLARED = {one.name: one for _, _, names in parts() for one in names}
 ADDED = {"job", "instance", "namespace", "pod", "le"}
 NOT_OURS = {"up"}
 OPERATOR, EXTENDER, PLUGIN = "kompakt_operator", "kompakt_extender", "kompakt_device_plugin"
+GATED, SEEN = f"{OPERATOR}_gated_pods", "kompakt_planner_gated_pods"
 TRAINING = '{namespace="a",pod="b"}'
 # Series with a sample every half minute, in promtool's notation; after so many minutes the alert does not fire, after so many it
 # does.
@@ -47,6 +48,7 @@ FIRE: dict[str, tuple[dict[str, str], int, int]] = {
     ),
     "KompaktBindsUnconfirmed": ({f"{EXTENDER}_unconfirmed_binds": "0 2x40"}, 5, 6),
     "KompaktExtenderFails": ({f'{EXTENDER}_verb_errors_total{{verb="filter"}}': "0+1x60"}, 10, 12),
+    "KompaktGatedPodsUnseen": ({GATED: "0 3x40", SEEN: "0 2x40"}, 5, 6),
     "KompaktGPUUnhealthy": ({f'{PLUGIN}_gpus{{state="unhealthy"}}': "0 1x20"}, 1, 2),
     "KompaktNodeNotReady": ({f'{PLUGIN}_condition{{type="Ready"}}': "1 0x20"}, 5, 6),
     "KompaktOtherDevicePlugin": ({f'{PLUGIN}_condition{{type="Conflict"}}': "0 1x20"}, 1, 2),
@@ -64,6 +66,8 @@ ALSO: list[tuple[str, dict[str, str], dict[int, int]]] = [
     ("KompaktSchedulerInactive", {'up{job="others"}': "1x20"}, {1: 0, 2: 1}),
     ("KompaktSchedulerInactive", {f"{EXTENDER}_active": "1 0x20"}, {2: 0, 3: 1}),
     ("KompaktBindsUnconfirmed", {f"{EXTENDER}_unconfirmed_binds": "0 1x40"}, {5: 0, 6: 1}),
+    ("KompaktGatedPodsUnseen", {GATED: "3x40"}, {2: 0, 4: 1}),  # no planner was ever scraped
+    ("KompaktGatedPodsUnseen", {GATED: "3x40", SEEN: "3x10 _x30"}, {9: 0, 11: 1}),  # it is gone after five minutes
     ("KompaktGPUsNotAsChosen", {f"{PLUGIN}_corrected_pods_total": "0x4 1x200"}, {50: 1, 70: 0}),
     ("KompaktAllocationsRejected", {f"{PLUGIN}_rejected_allocations_total": "0x4 1x200"}, {50: 1, 70: 0}),
     (
@@ -90,6 +94,10 @@ QUIET: dict[str, dict[str, str]] = {
     },
     "KompaktBindsUnconfirmed": {f"{EXTENDER}_unconfirmed_binds": " ".join(["9x7 0"] * 16)},
     "KompaktExtenderFails": {f'{EXTENDER}_verb_errors_total{{verb="filter"}}': "0x10 9x110"},
+    "KompaktGatedPodsUnseen": {  # ever more, then ever fewer; the planner is scraped before the operator, then after it
+        GATED: "0+8x60 480-8x60",
+        SEEN: "0 0+8x59 472-8x59",
+    },
     "KompaktNodeNotReady": {f'{PLUGIN}_condition{{type="Conflict"}}': "0x120"},
     "KompaktTrainingStalled": {
         f"kompakt_progress_step{TRAINING}": "20x120",
