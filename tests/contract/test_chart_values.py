@@ -154,6 +154,12 @@ def test_common_labels_are_on_every_object_and_every_pod() -> None:
         assert found[WORKLOADS[part]]["spec"]["selector"] == objects()[WORKLOADS[part]]["spec"]["selector"]
 
 
+@pytest.mark.parametrize("group", ["system:authenticated", "system:unauthenticated", "system:serviceaccounts"])
+def test_a_group_of_everybody_may_not_open_gates(group: str) -> None:
+    assert "breakGlassGroup" in refusal(json_of("admission.breakGlassGroup", group))
+    assert "breakGlassGroup" in refusal(json_of("admission.breakGlassGroup", [group]))
+
+
 def test_accounts_carry_their_annotations() -> None:
     found = objects(json_of("serviceAccount.annotations", {"iam": "role"}))
     accounts = {name: one["metadata"].get("annotations") for (kind, name), one in found.items() if kind == "ServiceAccount"}
@@ -233,6 +239,7 @@ SAMPLES: dict[str, Any] = {
     "runtime.pullSecrets": ["team"],
     "admission.systemNamespaces": ["kube-system", "ingress"],
     "admission.exemptNamespaces": ["kube-system"],
+    "admission.breakGlassGroup": "on-call",
     "admission.writers": ["ann"],
 }
 BESIDE = {

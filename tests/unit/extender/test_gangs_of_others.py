@@ -499,3 +499,16 @@ async def test_a_gang_that_we_stumble_over_stops_no_other(leader: Leader, monkey
     await come(leader)
     assert leader.world.gangs.keys() == {KEY}
     assert told(leader)[0] == "Released"
+
+
+async def test_pods_whose_gate_somebody_took_off_get_no_gpus_before_their_gang_has_a_plan(leader: Leader) -> None:
+    """Members of admission.breakGlassGroup may; nobody else but the planner."""
+    early = gang_pod("train", 0, 2, 4)
+    del early["spec"]["schedulingGates"]
+    leader.world.add_pod(early)
+    await leader.settle()
+    assert "the plan of this pod's gang" in await leader.bind("train-0-x", "n0"), "refused"
+    leader.world.add_pod(gang_pod("train", 1, 2, 4))
+    await leader.settle()
+    assert told(leader)[:2] == ("Released", "Released")
+    await bind_all(leader)
