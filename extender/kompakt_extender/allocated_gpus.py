@@ -10,6 +10,7 @@ import msgspec
 
 from kompakt_core.contract.claimed_devices import ClaimedDevice, gpus_by_device
 from kompakt_core.ids import GpuUuid, NodeName, PodUid
+from kompakt_extender.monitored_gpus import Lookers
 from kompakt_extender.objects import Meta
 from kompakt_extender.project import node_name
 
@@ -28,16 +29,20 @@ class SliceView(msgspec.Struct, frozen=True):
 
 
 class ClaimView(msgspec.Struct, frozen=True):
-    """Of a ResourceClaim: the pod that controls it ("": none does), and the devices that it was given to itself."""
+    """Of a ResourceClaim: the pod that controls it ("": none does), and the devices that it was given to itself. `looks_at`:
+    those that it was given with `adminAccess`, for the pods `users`.
+    """
 
     uid: str
     owner: PodUid
     devices: tuple[ClaimedDevice, ...]
+    looks_at: tuple[ClaimedDevice, ...] = ()
+    users: tuple[PodUid, ...] = ()
 
     @property
     def pools(self) -> frozenset[Pool]:
         """Where its devices lie."""
-        return frozenset((device.driver, device.pool) for device in self.devices)
+        return frozenset((device.driver, device.pool) for device in (*self.devices, *self.looks_at))
 
 
 class _Result(msgspec.Struct, rename="camel"):
@@ -55,8 +60,14 @@ class _Allocation(msgspec.Struct):
     devices: _Devices | None = None
 
 
-class _ClaimStatus(msgspec.Struct):
+class _User(msgspec.Struct):
+    resource: str = ""
+    uid: str = ""
+
+
+class _ClaimStatus(msgspec.Struct, rename="camel"):
     allocation: _Allocation | None = None
+    reserved_for: list[_User] | None = None
 
 
 class _Claim(msgspec.Struct):
@@ -89,8 +100,13 @@ def read_claim(raw: bytes) -> ClaimView:
     results = (allocation.devices.results if allocation and allocation.devices else None) or ()
     owners = claim.metadata.owner_references or ()
     owner = next((one.get("uid", "") for one in owners if one.get("controller") is True and one.get("kind") == "Pod"), "")
-    devices = (ClaimedDevice(one.driver, one.pool, one.device) for one in results if not one.admin_access)
-    return ClaimView(claim.metadata.uid, PodUid(owner), tuple(devices))
+    own, looks_at = (
+        tuple(ClaimedDevice(one.driver, one.pool, one.device) for one in results if bool(one.admin_access) is admin)
+        for admin in (False, True)
+    )
+    reserved = (claim.status.reserved_for if looks_at and claim.status else None) or ()
+    users = tuple(PodUid(one.uid) for one in reserved if one.resource == "pods")
+    return ClaimView(claim.metadata.uid, PodUid(owner), own, looks_at, users)
 
 
 def read_slice(raw: bytes) -> SliceView:
@@ -101,18 +117,21 @@ def read_slice(raw: bytes) -> SliceView:
 
 
 class AllocatedGpus:
-    """Follows slices and claims, and tells of each node whose GPUs are allocated to whom.
+    """Follows slices and claims, and tells of each node whose GPUs are allocated to whom, and who only looks at which.
 
     Names of pools are a driver's own, and a node may have several pools, of one driver or of many.
     """
 
-    def __init__(self, told: Callable[[NodeName, Owners], None]) -> None:
-        self._told = told
+    def __init__(
+        self, told: Callable[[NodeName, Owners], None], looked_at: Callable[[NodeName, Lookers], None] = lambda *_: None
+    ) -> None:
+        self._told, self._looked_at = told, looked_at
         self.slices: dict[str, SliceView] = {}
         self.claims: dict[str, ClaimView] = {}
         self._of_pool: dict[Pool, dict[str, SliceView]] = {}
         self._in_pool: dict[Pool, dict[str, ClaimView]] = {}
         self._owners: dict[NodeName, dict[Pool, Owners]] = {}
+        self._lookers: dict[NodeName, dict[Pool, Lookers]] = {}
         self._node_of: dict[Pool, NodeName] = {}
 
     def set_slice(self, view: SliceView) -> None:
@@ -155,13 +174,16 @@ class AllocatedGpus:
         node, before = next((one.node for one in slices if one.node), _NO_NODE), self._node_of.get(pool, _NO_NODE)
         self._node_of[pool] = node
         if before not in (node, _NO_NODE):
-            self._set(before, pool, {})
+            self._set(before, pool, {}, frozenset())
         if node != _NO_NODE:
             named = gpus_by_device(one.found for one in slices)
             claims = self._in_pool.get(pool, {}).values()
-            self._set(node, pool, {named[device]: one.owner for one in claims for device in one.devices if device in named})
+            owners = {named[device]: one.owner for one in claims for device in one.devices if device in named}
+            looks = ((named[device], one.users) for one in claims for device in one.looks_at if device in named)
+            self._set(node, pool, owners, frozenset((gpu, user) for gpu, users in looks for user in users))
 
-    def _set(self, node: NodeName, pool: Pool, owners: Owners) -> None:
-        pools = self._owners.setdefault(node, {})
-        pools[pool] = owners
+    def _set(self, node: NodeName, pool: Pool, owners: Owners, lookers: Lookers) -> None:
+        pools, looking = self._owners.setdefault(node, {}), self._lookers.setdefault(node, {})
+        pools[pool], looking[pool] = owners, lookers
         self._told(node, {gpu: owner for one in pools.values() for gpu, owner in one.items()})
+        self._looked_at(node, frozenset().union(*looking.values()))

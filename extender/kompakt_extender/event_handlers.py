@@ -10,6 +10,7 @@ from kompakt_extender.allocated_gpus import AllocatedGpus, ClaimView, SliceView
 from kompakt_extender.jobs import Jobs
 from kompakt_extender.ledger import GpuLedger
 from kompakt_extender.metrics import ExtenderMetrics
+from kompakt_extender.monitored_gpus import MonitoredGpus
 from kompakt_extender.offered_gpus import OfferedGpus, RuleView
 from kompakt_extender.planner.loop import Planner
 from kompakt_extender.views import JobKind, JobView, LimitsView, NamespaceView, NodeView, PodView, TopologyView
@@ -56,8 +57,9 @@ class EventHandlers:
         """`touch_gang` is told of which gang that others made something has changed. `devices`: what claims of ours ask for."""
         self._touch_gang = touch_gang
         self._ledger = ledger
-        self._allocated = AllocatedGpus(ledger.set_allocated)
-        self._offered = None if devices is None else OfferedGpus(devices, ledger.set_topology)
+        self._monitored = MonitoredGpus(ledger.set_topology)
+        self._allocated = AllocatedGpus(ledger.set_allocated, self._monitored.set_lookers)
+        self._offered = None if devices is None else OfferedGpus(devices, self._monitored.set_topology)
         self._jobs = jobs
         self._planner = planner
         self._metrics = metrics
@@ -174,6 +176,7 @@ class EventHandlers:
     def _lose_topology(self, name: str) -> None:
         if self._offered is not None:
             self._offered.remove_topology(name)
+        self._monitored.remove_topology(name)
         self._ledger.remove_topology(NodeName(name))
         self._planner.wake()
 

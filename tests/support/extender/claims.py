@@ -33,12 +33,13 @@ def a_slice(
     return json.dumps({"metadata": {"name": name or f"{node}-slice"}, "spec": spec}).encode()
 
 
-def a_claim(*devices: str, node: str = "n0", uid: str = "theirs", pod: str = "", **more: Any) -> bytes:
-    """One that was given these devices of a node; `pod`: the uid of the one that controls it."""
+def a_claim(*devices: str, node: str = "n0", uid: str = "theirs", pod: str = "", user: str = "", **more: Any) -> bytes:
+    """One that was given these devices of a node; `pod`: the uid of the one that controls it, `user`: of the one that uses it."""
     results = [{"request": "r", "driver": DEVICES.driver, "pool": node, "device": device, **more} for device in devices]
     owners = [{"kind": "Pod", "uid": pod, "controller": True}] if pod else []
     meta = {"name": uid, "uid": uid, "ownerReferences": owners}
-    return json.dumps({"metadata": meta, "status": {"allocation": {"devices": {"results": results}}}}).encode()
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"resource": "pods", "uid": user}] if user else []}
+    return json.dumps({"metadata": meta, "status": status}).encode()
 
 
 class Claims:
@@ -58,6 +59,12 @@ class Claims:
     def publish(self, node: str, gpus: Iterable[int] = range(8), **taints: list[dict[str, str]]) -> None:
         """The driver's slice of a node with these GPUs; `taints` by the device's name without its dash."""
         self.leader.handlers.slices().set("", read_slice(a_slice(node, gpus=gpus, taints=taints)))
+
+    def report_holders(self, node: str, pod: str, gpus: Iterable[int]) -> None:
+        """The node's agent finds in kubelet's PodResources that the pod of that uid has these GPUs."""
+        topology = self.world.topologies[node]
+        topology["status"]["held"] = [{"uuid": f"GPU-{node}-{index}", "podUID": pod} for index in gpus]
+        self.world.put("topologies", node, topology)
 
     async def _answer(self, method: str, path: str, *, body: Any = None, **more: Any) -> Answer:
         if f"/{gpu_claim.PLURAL}" not in path:

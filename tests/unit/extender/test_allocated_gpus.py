@@ -15,6 +15,11 @@ DRIVER = "gpu.nvidia.com"
 FIRST = "j-worker-0-a1"
 
 
+@pytest.fixture
+def claims() -> Claims:
+    return Claims(nodes=1)
+
+
 class Told:
     def __init__(self) -> None:
         self.nodes: dict[str, dict[str, str]] = {}
@@ -91,6 +96,43 @@ def test_objects_of_others_are_read_or_refused(raw: bytes) -> None:
     for read in (read_claim, read_slice):
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
             read(raw)
+
+
+async def test_a_monitor_that_looks_at_all_gpus_holds_none(claims: Claims) -> None:
+    """The node's agent reports it as their holder: kubelet's PodResources does not tell such claims apart."""
+    devices = [f"gpu-{index}" for index in range(8)]
+    claims.report_holders("n0", "monitor", range(8))
+    claims.add_gang(workers=1)
+    await claims.leader.settle()
+    assert claims.leader.scheduling("j")["state"] == "Waiting"
+    claims.leader.handlers.claims().set("", read_claim(a_claim(*devices, user="another", adminAccess=True)))
+    await claims.leader.settle()
+    assert claims.leader.scheduling("j")["state"] == "Waiting", "another pod's claim says nothing of this one"
+    claims.leader.handlers.claims().set("", read_claim(a_claim(*devices, user="monitor", adminAccess=True)))
+    await claims.leader.settle()
+    assert claims.leader.scheduling("j")["state"] == "Released"
+
+
+async def test_a_monitor_keeps_what_its_own_claim_was_given(claims: Claims) -> None:
+    claims.report_holders("n0", "monitor", range(8))
+    looks = a_claim(*(f"gpu-{index}" for index in range(8)), uid="looks", user="monitor", adminAccess=True)
+    for claim in (looks, a_claim("gpu-2", "gpu-3", uid="own", user="monitor")):
+        claims.leader.handlers.claims().set("", read_claim(claim))
+    claims.add_gang(workers=1)
+    await claims.leader.settle()
+    (seat,) = claims.leader.seats("j")
+    assert set(seat.indices).isdisjoint({2, 3})
+
+
+async def test_who_looked_holds_again_once_the_claim_is_gone(claims: Claims) -> None:
+    """Its processes may still run; the report goes on until they have ended."""
+    claims.report_holders("n0", "monitor", range(8))
+    looks = a_claim(*(f"gpu-{index}" for index in range(8)), user="monitor", adminAccess=True)
+    claims.leader.handlers.claims().set("", read_claim(looks))
+    claims.leader.handlers.claims().remove("theirs")
+    claims.add_gang(workers=1)
+    await claims.leader.settle()
+    assert claims.leader.scheduling("j")["state"] == "Waiting"
 
 
 async def test_what_another_claim_has_is_not_planned() -> None:
