@@ -10,8 +10,9 @@ from kompakt_core.errors import InvalidInput
 from kompakt_core.ids import PodUid
 from kompakt_extender.gang_state import NO_RECORD, Change, GangPhase, GangState
 from kompakt_extender.gangs import members
+from kompakt_extender.gated_by_gang import GatedByGang
 from kompakt_extender.limits_in_force import LimitsInForce
-from kompakt_extender.views import JobKind, JobView, PodView
+from kompakt_extender.views import JobView, PodView
 
 _WRITTEN_AS = {State.RELEASED: GangPhase.RELEASED, State.WITHDRAWN: GangPhase.WITHDRAWN}
 
@@ -28,6 +29,7 @@ class Jobs:
         self.states: dict[str, GangState] = {}  # of exactly the jobs in views
         self.limits = LimitsInForce()
         self._pods: dict[str, dict[PodUid, PodView]] = {}
+        self._gated = GatedByGang()
         self._members: dict[str, tuple[int, Sequence[PodView]]] = {}  # by uid: an attempt and its living pods; until one changes
         self._attention: dict[str, int] = {}  # in order; what number the last touch had
         self._touched: dict[str, None] = {}  # ordered set: since somebody asked
@@ -91,9 +93,11 @@ class Jobs:
         if pod.uid not in mine or _asks(mine[pod.uid]) != _asks(pod):
             self._pods_differ(pod.job_uid)
         mine[pod.uid] = pod
+        self._gated.set_pod(pod)
         self.touch(pod.job_uid)
 
     def remove_pod(self, pod: PodView) -> None:
+        self._gated.remove_pod(pod)
         self._members.pop(pod.job_uid, None)
         mine = self._pods.get(pod.job_uid, {})
         mine.pop(pod.uid, None)
@@ -117,8 +121,7 @@ class Jobs:
 
     def gated_pods(self) -> int:
         """How many pods that others made wait behind our gate, in gangs whose object is there: a plan is written on that."""
-        gangs = (uid for uid, job in self.views.items() if job.kind is JobKind.GANG)
-        return sum(pod.waits_gated for uid in gangs for pod in self.pods_of(uid))
+        return self._gated.count(self.views)
 
     def members(self, job: JobView) -> Sequence[PodView]:
         """As gangs.members: each cycle asks it of every gang that waits."""
