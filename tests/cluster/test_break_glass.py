@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ GROUP, NAMESPACE = "on-call", "default"
 MEMBER = ("--as=ann", f"--as-group={GROUP}", "--as-group=system:masters")
 OTHER = ("--as=mallory", "--as-group=system:masters")
 REFUSED = "only kompakt's planner removes the scheduling gate"
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
 OPEN = {"op": "remove", "path": "/spec/schedulingGates/1"}
 
 
@@ -35,7 +37,6 @@ def gated(broken: ClusterSession) -> Iterator[str]:
     made["spec"]["schedulingGates"] = [{"name": "example.com/quota"}, {"name": c.GATE}]
     broken.core.create_namespaced_pod(NAMESPACE, made)
     yield "gated"
-    broken.core.patch_namespaced_pod("gated", NAMESPACE, {"metadata": {"finalizers": None}})
     broken.core.delete_namespaced_pod("gated", NAMESPACE, grace_period_seconds=0)
 
 
@@ -59,17 +60,28 @@ def test_a_member_takes_the_gate_off_and_no_other_one(broken: ClusterSession, ga
         {"op": "add", "path": "/metadata/labels/team", "value": "ours"},
         {"op": "add", "path": f"/metadata/annotations/{c.ANN_PATTERN.replace('/', '~1')}", "value": "Ring"},
         {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/stays"]},
+        {"op": "add", "path": "/metadata/ownerReferences", "value": [OWNER]},
         {"op": "replace", "path": "/spec/containers/0/image", "value": "another"},
+        {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 60},
+        {"op": "add", "path": "/spec/tolerations/0", "value": {"key": "reserved", "operator": "Exists"}},
         {"op": "add", "path": "/spec/nodeSelector", "value": {"zone": "a"}},
         {"op": "remove", "path": "/spec/schedulingGates/0"},
     ],
-    ids=lambda more: more["path"].rsplit("/", 1)[-1],
+    ids=lambda more: more["path"],
 )
 def test_a_member_changes_nothing_else_with_it(broken: ClusterSession, gated: str, more: dict[str, Any]) -> None:
     with pytest.raises(KubectlFailed, match=f"{REFUSED}.*; members of {GROUP} may .* if the request changes nothing else"):
         patch(broken, MEMBER, gated, OPEN, more)
     assert len(gates(broken, gated)) == 2
-    patch(broken, MEMBER, gated, more)  # by itself it is nobody's but RBAC's to refuse
+    patch(broken, (*MEMBER, "--dry-run=server"), gated, more)  # by itself it is nobody's but RBAC's to refuse
+
+
+@pytest.mark.parametrize("who", [MEMBER, OTHER], ids=["member", "other"])
+@pytest.mark.parametrize("way", ["status", "resize"])
+def test_no_subresource_takes_it_off(broken: ClusterSession, gated: str, who: tuple[str, ...], way: str) -> None:
+    with suppress(KubectlFailed):
+        patch(broken, (*who, f"--subresource={way}"), gated, OPEN)
+    assert len(gates(broken, gated)) == 2
 
 
 def test_one_who_is_no_member_does_not_take_it_off(broken: ClusterSession, gated: str) -> None:
