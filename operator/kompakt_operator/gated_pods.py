@@ -4,7 +4,7 @@ The planner counts those that it knows. Where it knows fewer, it is away or does
 alert compares both. That is the operator's to count because it is another process, which reads pods anyway.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -33,7 +33,7 @@ class GatedPods:
         """`namespace` "": all."""
         path = core_path("pods", namespace)
         kind = WatchedKind("gated pods", path, read_gated, {"labelSelector": gang_member.SELECTOR}, page=PAGE)
-        listener: ChangeListener[Any] = ChangeListener(lambda changes: None)
+        listener: ChangeListener[bool] = ChangeListener(lambda changes: None)
         self._reflector: Reflector[bool] = Reflector(source, kind, listener)
 
     def start(self) -> None:
