@@ -512,3 +512,17 @@ async def test_pods_whose_gate_somebody_took_off_get_no_gpus_before_their_gang_h
     await leader.settle()
     assert told(leader)[:2] == ("Released", "Released")
     await bind_all(leader)
+
+
+async def test_a_pod_without_gpus_that_was_let_go_and_has_a_node_keeps_its_gang_from_a_plan(leader: Leader) -> None:
+    early = gang_pod("train", 0, 2, 0)
+    del early["spec"]["schedulingGates"]
+    early["spec"]["nodeName"] = "n0"
+    leader.world.add_pod(early)
+    leader.world.add_pod(gang_pod("train", 1, 2, 4))
+    await leader.settle()
+    assert told(leader)[:2] == ("Waiting", "GangIncomplete")
+    leader.world.delete_pod("train-0-x")
+    leader.world.add_pod(gang_pod("train", 0, 2, 0))
+    await leader.settle()
+    assert told(leader)[:2] == ("Released", "Released"), "made anew, with its gate"
