@@ -4,7 +4,7 @@ Without dropout the layer's products read that gradient itself, and what comes a
 mask leaves of it; the part of a graph from a value must end there as well, or it would go on through all layers before.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -27,12 +27,11 @@ def joins(deltas: Iterable[Node], moving: AbstractSet[Node]) -> set[tuple[Node, 
     return {(one, user) for one, user in sums if len([read for read in user.all_input_nodes if read in moving]) > 1}
 
 
-def parts(nodes: Iterable[Node], moving: AbstractSet[Node]) -> set[Node]:
-    """Gradients that are put beside each other for one layer, as those of queries, keys and values that one product made. One
-    depends on what the others need, so each is looked at for itself.
+def is_part(node: Node, reads: Sequence[Node], moving: AbstractSet[Node]) -> bool:
+    """Does the node put these gradients beside others for one layer, as those of queries, keys and values that one product made?
+    One depends on what the others need, so each ends there.
     """
-    together = ([one for one in node.all_input_nodes if one in moving] for node in nodes if name_of(node) == TOGETHER)
-    return {one for every in together if len(every) > 1 for one in every}
+    return name_of(node) == TOGETHER and any(one in moving and one not in reads for one in node.all_input_nodes)
 
 
 def _branch(delta: Node, moving: AbstractSet[Node]) -> Node | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.compiled.branches import joins, parts
+from kompakt_runtime.compiled.branches import is_part, joins
 from kompakt_runtime.compiled.weight_gradients import (
     PRODUCT,
     TURNS,
@@ -66,8 +66,8 @@ class Slice:
 
 @dataclass(frozen=True, eq=False)
 class BackwardGraph:
-    """moving: nodes that gradients went into; deltas: of these what a product reads, or a view or part of it; joins: as of
-    branches; gradients: as of weight_gradients.gradients_of; packed: inputs that are packed by what their layers bear.
+    """moving: nodes that gradients went into; deltas: of these what a product reads, or a view of it; joins: as of branches;
+    gradients: as of weight_gradients.gradients_of; packed: inputs that are packed by what their layers bear.
     """
 
     nodes: list[Node]
@@ -84,7 +84,6 @@ class BackwardGraph:
         moving = behind(given) | set(given)
         products = [node for node in nodes if ends(node)]
         deltas = {base_of(read) for node in products for read in node.all_input_nodes if read in moving} & moving
-        deltas |= parts(nodes, moving)
         return BackwardGraph(nodes, moving, deltas, joins(deltas, moving), gradients, packed)
 
 
@@ -109,8 +108,10 @@ def slice_of(taken: Node, graph: BackwardGraph) -> Slice | None:
     """From this input of the backward graph; None where anything is in it that cannot be run once more."""
     found = _Found({taken: None}, {}, [], [])
     for node in graph.nodes:
-        reads = [one for one in node.all_input_nodes if (one, node) not in graph.joins]
-        if any(one in found.inside and one not in found.deltas for one in reads) and not _add(found, node, graph):
+        reads = [one for one in node.all_input_nodes if one in found.inside and one not in found.deltas]
+        if reads and is_part(node, reads, graph.moving):
+            found.deltas.update(dict.fromkeys(reads))
+        elif any((one, node) not in graph.joins for one in reads) and not _add(found, node, graph):
             return None
     given = [read for delta in found.deltas for node, _ in uses(delta) if (read := _given(node, graph)) is not None]
     before = _pulled(found, given, graph, behind([taken]))

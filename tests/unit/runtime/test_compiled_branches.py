@@ -72,7 +72,21 @@ class InOneProduct(WrittenOut):
         return [one.unflatten(-1, (2, 16)).transpose(1, 2) for one in self.all(x).split(WIDTH, dim=-1)]
 
 
-MODELS = {"after": NormedAfter, "before": NormedBefore, "written": WrittenOut, "together": InOneProduct}
+class Rotated(WrittenOut):
+    """Halves of queries and keys are put beside each other turned: their gradients stand in a sum with what they are part of."""
+
+    def heads(self, x):
+        query, key, value = super().heads(x)
+        return [turned(query), turned(key), value]
+
+
+def turned(x):
+    angles = torch.arange(x.shape[-2])[:, None] / (1 + torch.arange(x.shape[-1]))
+    first, second = x.chunk(2, dim=-1)
+    return x * angles.cos() + torch.cat((-second, first), dim=-1) * angles.sin()
+
+
+MODELS = {"after": NormedAfter, "before": NormedBefore, "written": WrittenOut, "together": InOneProduct, "rotated": Rotated}
 
 
 def batch(seed: int) -> torch.Tensor:
