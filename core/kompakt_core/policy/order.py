@@ -16,7 +16,9 @@ from kompakt_core.errors import InvalidInput
 # GPU-hours at which bins begin: from a minute on, each wider than the one before by the square root of two.
 BINS: Final = (0.0, *(2 ** (half / 2) for half in range(-12, 34)))
 PRIOR: Final = 20.0  # jobs, spread evenly over the bins, that count as having ended before any did: heavy-tailed
-RANK_BASE: Final = 3.0  # indices apart by less than this factor rank alike, so that jobs of like prospects do not take turns
+# Ranks are indices rounded down to a power of this, so that jobs of like prospects seldom take turns. They still do where a bin
+# ranks behind the one before it: docs/benchmarks/policies.md.
+RANK_BASE: Final = 3.0
 
 
 def ranks(ended: Iterable[float], alive: Iterable[float]) -> tuple[int, ...]:
