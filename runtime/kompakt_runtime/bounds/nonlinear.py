@@ -4,6 +4,7 @@ How far errors reach is measured, not derived from the operation's kind: on meas
 on inputs with as much noise as the bound allows.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from kompakt_runtime.bounds import layer as bounds
 from kompakt_runtime.bounds.ends import Ends
 from kompakt_runtime.bounds.flow import Flow
+from kompakt_runtime.bounds.own_weight import OwnWeight
 from kompakt_runtime.bounds.site import Site
 from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.compat.graph import current_node, held
@@ -29,13 +31,12 @@ class Operation:
 
     def __init__(self, name: str, place: int, module: Any) -> None:
         self.name, self.place = name, place
-        self._module, self._slot = ref(module), ""
+        self._module = ref(module)
         self.bound: float | None = None
         self.used = 0.0  # the bound that the figures below belong to
         self.observing = False
         self.sampled = False  # as a Site; here all are measured
-        self.weight: Any = lambda: None
-        self.optimizer: Any = lambda: None  # that steps the weight, once it is known
+        self.weights: list[OwnWeight] = []  # by their number; compiled code may make the gradients of several
         self._clear()
 
     def _clear(self) -> None:
@@ -46,12 +47,11 @@ class Operation:
         self.onward: list[int] = []
         self.moved: Tensor = None
         self.size: Tensor = None
-        self.weight_moved: Tensor = None  # for each weight: sum of squares of what noise did to its gradient, and its gradient
-        self.weight_gradient: Tensor = None
+        for one in self.weights:
+            one.clear()
         # By layer whose product reads what the input is made into: sums of squares of what noise did to that, and of it.
         self.read_by: dict[Any, Tensor] = {}
         self.over: float | None = None  # its error in the gradients over what the linear layers allow, since their step
-        self.own: Tensor = None  # error of the weight's gradient over its mean |momentum|, since its optimizer's step
         self.waited = False
 
     def bound_for(self, x: Tensor, target: float, operations: int, deviation: float | None = None) -> float | None:
@@ -86,7 +86,7 @@ class Operation:
         own = next(((a, b, leaf) for a, b, leaf, _ in pairs if leaf is not None), None)
         if own is not None:
             # The first is the weight's; after it may come a bias', which does not read the inputs.
-            self._see_weight(own[2], own[0], own[1] - own[0])
+            self._see_weight(0, own[2], own[0], own[1] - own[0])
 
     def see_again(
         self,
@@ -101,29 +101,21 @@ class Operation:
             both = torch.stack([torch.stack((_moved(a, b), _squares(a))) for a, b in deltas])
             self.onward = list(range(len(deltas)))
             self.moved, self.size = _plus(self.moved, both[:, 0]), _plus(self.size, both[:, 1])
-        for weight, a, b in [one for one in leaves[:1] if one[0] is not None]:
-            self._see_weight(weight, a, b - a)
+        for number, (weight, a, b) in enumerate(leaves):
+            if weight is not None:
+                self._see_weight(number, weight, a, b - a)
         for site, a, b in operands:
             self.read_by[site] = _plus(self.read_by.get(site), torch.stack((_moved(a, b), _squares(a))).double())
 
-    def _see_weight(self, weight: Any, gradient: Tensor, moved: Tensor) -> None:
-        if weight.grad is None or self.weight() is not weight:  # the first pass since gradients were dropped
-            self.weight, self.weight_moved, self.weight_gradient = ref(weight), None, None
-            module = self._module()
-            self._slot = next((name for name, own in module._parameters.items() if own is weight), "") if module else ""
-        self.weight_moved = _plus(self.weight_moved, moved.to(wide(moved)).square())
-        self.weight_gradient = _plus(self.weight_gradient, gradient.to(wide(gradient)))
+    def _see_weight(self, number: int, weight: Any, gradient: Tensor, moved: Tensor) -> None:
+        self.weights += [OwnWeight() for _ in range(len(self.weights), number + 1)]
+        self.weights[number].see(self._module(), weight, gradient, moved)
 
     @property
     def seen(self) -> bool:
         """Did a measured backward pass run, and its forward pass too? Of a norm on the raw batch it tells of the weight only."""
-        gave = self.moved is not None or self.weight_moved is not None or bool(self.read_by)
+        gave = self.moved is not None or any(one.moved is not None for one in self.weights) or bool(self.read_by)
         return self.magnitude is not None and gave
-
-    def stepped_weight(self) -> Any:
-        """The optimizer's own tensor for the weight: FSDP2 gives a module its whole weight only while it runs."""
-        module = self._module()
-        return module._parameters.get(self._slot) if module is not None and self._slot else self.weight()
 
     def relative(self) -> Tensor:
         """Squared relative errors of the gradients that go on, by number; None where none does."""
@@ -138,29 +130,24 @@ class Operation:
         self.waited = self.over is not None
         self.over = over
 
-    def stepped(self, optimizer: Any, ratio: Tensor) -> None:
-        """The weight was stepped. ratio: its mean |momentum| over its mean |gradient|."""
-        self.optimizer = ref(optimizer)
-        self._see_own(ratio)
-
-    def _see_own(self, ratio: Any) -> None:
-        if self.weight_moved is not None:
-            self.own = self.weight_moved.mean().sqrt().double() / (ratio * self.weight_gradient.abs().mean().double())
-
     def figures(self) -> Tensor | None:
-        """(error of the weight's gradient over its mean |momentum|, the widest bound whose errors are like noise, how large the
-        gradients were that could be off) as one tensor; None if a pass or a step is missing: of linear layers, or of the weight.
+        """(the largest error of a weight's gradient over its mean |momentum|, the widest bound whose errors are like noise, how
+        large the gradients were that could be off) as one tensor; None if a pass or a step is missing: of linear layers, or of a
+        weight.
 
         Where most numbers lie within one step of the copy, as probabilities that hardly differ, all have the same error.
         """
         if not self.seen or self.over is None:
             return None
-        if self.own is None and self.waited and self.optimizer() is None:
-            # Nobody came to step it. As for unknown optimizers, the gradient itself serves.
-            self._see_own(1.0)
-        if self.own is None and self.weight_moved is not None:
+        for one in self.weights:
+            if one.waits and self.waited and one.optimizer() is None:
+                # Nobody came to step it. As for unknown optimizers, the gradient itself serves.
+                one.judge(1.0)
+        if any(one.waits for one in self.weights):
             return None
-        own = self.magnitude.new_zeros((), dtype=torch.float64) if self.own is None else self.own
+        errors = [one.error for one in self.weights if one.error is not None]
+        # Where gradient and noise are zero, nothing is known: the others count.
+        own = torch.stack([self.magnitude.new_zeros((), dtype=torch.float64), *errors]).nan_to_num(0, math.inf).max()
         widest = torch.minimum(self.magnitude / self.elements, self.deviation / 2).double()
         return torch.stack([own, widest, self._gradients(own)])
 
@@ -168,7 +155,7 @@ class Operation:
         """Sums of what is zero only where all of it is."""
         onward = like.new_zeros(()) if self.size is None else self.size.sum().double()
         onward = onward + sum(both[1] for both in self.read_by.values())
-        return onward if self.weight_gradient is None else onward + self.weight_gradient.abs().sum().double()
+        return onward + sum(one.gradient.abs().sum().double() for one in self.weights if one.gradient is not None)
 
     def finish(self) -> None:
         """Drops the sums."""

@@ -140,9 +140,10 @@ def _hear(operations: Operations, sites: Sites, optimizer: Any, renewed: list[Si
     """Tells operations what this step means for them. ends: as from `Ends.stepped`."""
     mine = set(map(id, _weights(optimizer)))
     for operation in operations:
-        weight = operation.stepped_weight()
-        if operation.seen and id(weight) in mine:
-            operation.stepped(optimizer, _ratio(optimizer, weight))
+        for own in operation.weights if operation.seen else ():
+            weight = own.stepped_weight()
+            if id(weight) in mine:
+                own.stepped(optimizer, _ratio(optimizer, weight))
     if renewed or ends:
         seen = [operation for operation in operations if operation.seen]
         for operation, over in zip(seen, overs(seen, list(sites) or ends, operations.flow), strict=True):
