@@ -1,9 +1,11 @@
-"""Masks that a compiled forward graph hands to its backward graph, as dropout's: one bit an element instead of a byte.
+"""Masks that a compiled forward graph hands to its backward graph, as dropout's or a ReLU's: a bit an element instead of a byte.
 
 In both graphs these are operators of the compiler's own, which it fuses with what makes the mask and with what reads it. Sizes
 are known, so nothing is kept outside of the graphs, and every bit comes back.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -14,6 +16,8 @@ from kompakt_runtime.compiled.weight_gradients import base_of, outputs
 Node = Any
 Graph = Any
 BITS: Final = 8  # of a byte
+FLAT: Final = -1  # for a dimension: all of them together
+SUFFIX: Final = "_bits"  # of the name of what is handed over instead of a mask
 
 
 def to_bits(forward: Graph, backward: Graph, results: int, minimum: int) -> int:
@@ -32,8 +36,8 @@ def to_bits(forward: Graph, backward: Graph, results: int, minimum: int) -> int:
 
 
 def divided_by(made: Node, minimum: int) -> int | None:
-    """The innermost dimension of a mask, if whole bytes of bits fit in; None for what is no mask of `minimum` bytes that the
-    graph makes and that fills its memory.
+    """The innermost dimension of a mask, if whole bytes of bits fit in, FLAT where they fit only into all of it; None for what is
+    no mask of `minimum` bytes that the graph makes and that fills its memory.
     """
     mask = made.meta.get("val")
     if base_of(made).op == "placeholder" or not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or not mask.dim():
@@ -41,9 +45,12 @@ def divided_by(made: Node, minimum: int) -> int | None:
     if sum(not isinstance(size, int) for size in mask.shape) > 1:
         return None  # a view can be told one size at most that is not known
     order = order_of(mask.shape, mask.stride())
-    inner = mask.shape[order[-1]] if order else 0
-    fits = isinstance(inner, int) and inner and inner % BITS == 0
-    return order[-1] if order and fits and nbytes(mask) >= minimum else None
+    if not order or nbytes(mask) < minimum:
+        return None
+    inner, every = mask.shape[order[-1]], math.prod(size for size in mask.shape if isinstance(size, int))
+    if isinstance(inner, int) and inner and inner % BITS == 0:
+        return order[-1]
+    return FLAT if every and every % BITS == 0 else None
 
 
 def _replace(forward: Graph, backward: Graph, made: Node, taken: Node, dimension: int) -> None:
@@ -52,7 +59,7 @@ def _replace(forward: Graph, backward: Graph, made: Node, taken: Node, dimension
     output = next(node for node in forward.nodes if node.op == "output")
     output.args = ([bits if one is made else one for one in output.args[0]], *output.args[1:])
     with backward.inserting_before(taken):
-        given = backward.placeholder(f"{taken.name}_bits")
+        given = backward.placeholder(f"{taken.name}{SUFFIX}")
     given.meta["val"] = bits.meta["val"]
     with backward.inserting_before(next(node for node in backward.nodes if node.op != "placeholder")):
         mask = _unpacked(backward, given, taken.meta["val"], dimension)
@@ -63,28 +70,46 @@ def _replace(forward: Graph, backward: Graph, made: Node, taken: Node, dimension
 def _packed(graph: Graph, mask: Node, dimension: int) -> Node:
     """The bits, along that dimension the first one lowest."""
     aten, shape = torch.ops.aten, sizes_of(mask.meta["val"])
+    if dimension == FLAT:
+        value = mask.meta["val"]
+        straight = _call(graph, aten.permute.default, mask, order_of(value.shape, value.stride()))
+        return _as_bits(graph, _call(graph, aten.view.default, straight, [-1, BITS]), 0)
     split = [*shape[:dimension], shape[dimension] // BITS, BITS, *shape[dimension + 1 :]]
-    apart = _call(graph, aten.view.default, mask, split)
+    return _as_bits(graph, _call(graph, aten.view.default, mask, split), dimension)
+
+
+def _as_bits(graph: Graph, apart: Node, dimension: int) -> Node:
+    """Of eight elements along the dimension after that one."""
+    aten = torch.ops.aten
     ones = _call(graph, torch.ops.prims.convert_element_type.default, apart, torch.uint8)
-    moved = _call(graph, aten.bitwise_left_shift.Tensor, ones, _places(graph, mask, dimension))
+    moved = _call(graph, aten.bitwise_left_shift.Tensor, ones, _places(graph, apart, dimension, apart.meta["val"].dim() - 1))
     return _call(graph, aten.sum.dim_IntList, moved, [dimension + 1], False, dtype=torch.uint8)
 
 
 def _unpacked(graph: Graph, bits: Node, mask: Any, dimension: int) -> Node:
+    if dimension == FLAT:
+        order, sizes = order_of(mask.shape, mask.stride()) or [], sizes_of(mask)
+        straight = _booleans(graph, bits, 0, [sizes[i] for i in order])
+        return _call(graph, torch.ops.aten.permute.default, straight, sorted(range(len(order)), key=lambda i: order[i]))
+    return _booleans(graph, bits, dimension, sizes_of(mask))
+
+
+def _booleans(graph: Graph, bits: Node, dimension: int, sizes: Sequence[int]) -> Node:
+    """Of these sizes."""
     aten = torch.ops.aten
     bytes_ = _call(graph, aten.unsqueeze.default, bits, dimension + 1)
-    moved = _call(graph, aten.bitwise_right_shift.Tensor, bytes_, _places(graph, bits, dimension))
+    moved = _call(graph, aten.bitwise_right_shift.Tensor, bytes_, _places(graph, bits, dimension, bits.meta["val"].dim()))
     ones = _call(graph, aten.bitwise_and.Scalar, moved, 1)
-    return _call(graph, aten.reshape.default, _call(graph, aten.ne.Scalar, ones, 0), sizes_of(mask))
+    return _call(graph, aten.reshape.default, _call(graph, aten.ne.Scalar, ones, 0), list(sizes))
 
 
-def _places(graph: Graph, like: Node, dimension: int) -> Node:
-    """The numbers 0 to 7 along the dimension after that one."""
+def _places(graph: Graph, like: Node, dimension: int, dimensions: int) -> Node:
+    """The numbers 0 to 7 along the dimension after that one, of so many without it."""
     value = like.meta["val"]
     numbers = {"start": 0, "step": 1, "dtype": torch.uint8, "device": value.device, "requires_grad": False}
     with value.fake_mode:
         row = _call(graph, torch.ops.prims.iota.default, BITS, **numbers)
-    return _call(graph, torch.ops.aten.view.default, row, [BITS] + [1] * (value.dim() - 1 - dimension))
+    return _call(graph, torch.ops.aten.view.default, row, [BITS] + [1] * (dimensions - 1 - dimension))
 
 
 def _call(graph: Graph, operator: Any, *arguments: Any, **keywords: Any) -> Node:

@@ -12,14 +12,16 @@ from functools import lru_cache
 from typing import Any, Final
 
 import torch
+from torch.fx.node import map_arg
 
-from kompakt_runtime.compiled.slices import ITEM, Slice
+from kompakt_runtime.compiled.slices import ARITHMETIC, ITEM, Slice, is_arithmetic, is_size
 from kompakt_runtime.compiled.weight_gradients import VIEWS, ReadAs, name_of, of_text, to_text
 
 Tensor = Any
 Node = Any
 Operation = tuple[Any, list[Any], dict[str, Any]]
 VALUE: Final = 0  # its number; inputs follow, and then the results of operations
+SIZE: Final = "aten.sym_size.int"
 WORDS: Final = (torch.dtype, torch.memory_format, torch.layout)
 
 
@@ -69,8 +71,11 @@ def to_program(slice_: Slice, measured: Container[Node] = ()) -> str:
     inputs = slice_.inputs
     numbers = {slice_.taken: VALUE} | {node: 1 + place for place, node in enumerate(inputs)}
     operations = []
-    for node in slice_.nodes:
-        arguments, keywords = _shaped(node)
+    shaped, sizes = _shaped_nodes(slice_)
+    for size in sizes:
+        operations.append([SIZE, _size_of(size, numbers), {}])
+        numbers[size] = len(inputs) + len(operations)
+    for node, (arguments, keywords) in shaped.items():
         operations.append(
             [name_of(node), _text(arguments, numbers), {name: _text(one, numbers) for name, one in keywords.items()}]
         )
@@ -110,14 +115,32 @@ def of_program(text: str) -> SliceProgram:
     return SliceProgram(*made, last)
 
 
+def _shaped_nodes(slice_: Slice) -> tuple[dict[Node, tuple[Any, Mapping[str, Any]]], list[Node]]:
+    """Arguments of the nodes that are run, in order, without arithmetic that nobody reads; and which sizes these read."""
+    found, read = {}, dict[Node, None]()
+    for node in reversed(slice_.nodes):
+        if not is_arithmetic(node) or node in read:
+            found[node] = _shaped(node)
+            map_arg(found[node], lambda one: read.setdefault(one))
+    return dict(reversed(found.items())), [one for one in read if is_size(one) and one not in found]
+
+
+def _size_of(size: Node, numbers: Mapping[Node, int]) -> list[Any]:
+    """A tensor that is read, and which of its dimensions has the size. Raises ValueError without any."""
+    tensors = ((one, one.meta.get("val")) for one in numbers)
+    every = (
+        (one, at, known) for one, value in tensors if isinstance(value, torch.Tensor) for at, known in enumerate(value.shape)
+    )
+    for one, at, known in every:
+        if not isinstance(known, int) and str(known) == str(size.meta["val"]):
+            return [{"is": numbers[one]}, at]
+    raise ValueError(f"{size} is the size of nothing that is read")
+
+
 def _shaped(node: Node) -> tuple[Any, Mapping[str, Any]]:
-    """A view may be told one size that is not known."""
-    if name_of(node) in VIEWS:
-        sizes = [size if isinstance(size, int) else -1 for size in node.args[1]]
-        if sizes.count(-1) > 1:
-            raise ValueError(f"{node} is a view of several sizes that are not known")
-        return (node.args[0], sizes), node.kwargs
-    return node.args, node.kwargs
+    """A view finds one size that is not known."""
+    sizes = [size if isinstance(size, int) else -1 for size in node.args[1]] if name_of(node) in VIEWS else []
+    return ((node.args[0], sizes) if sizes and sizes.count(-1) < 2 else node.args), node.kwargs
 
 
 def _text(one: Any, numbers: Mapping[Node, int]) -> Any:
@@ -154,8 +177,8 @@ def _numbers(one: Any) -> list[int]:
 
 def _target(name: str) -> Any:
     """A view is of whatever layout the compiler hands over."""
-    if name == ITEM:
-        return operator.getitem
+    if name in ARITHMETIC | {ITEM}:
+        return getattr(operator, name)
     space, packet, overload = name.split(".")
     packet = "reshape" if name in VIEWS else packet
     return getattr(getattr(getattr(torch.ops, space), packet), overload)

@@ -3,15 +3,19 @@
 import copy
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
 from kompakt_runtime.compiled import operators
+from kompakt_runtime.compiled.convolutions import split
 from kompakt_runtime.compiled.derived import derive
+from kompakt_runtime.compiled.masks import SUFFIX as BITS
 from kompakt_runtime.compiled.masks import to_bits
 from kompakt_runtime.compiled.packable import SavedValue, layout_of, packable
 from kompakt_runtime.compiled.reading import apart, pack_reads, readable, trained, view_of
+from kompakt_runtime.compiled.signs import hand_over
 from kompakt_runtime.compiled.sizes import nbytes, sizes_of
 from kompakt_runtime.compiled.slices import Slice
 from kompakt_runtime.compiled.weight_gradients import (
@@ -45,16 +49,18 @@ def rewrite(
     minimum: bytes of the smallest value worth packing; lossy: not masks alone; static: which inputs of the forward graph are
     parameters and buffers, None where what is read for gradients that go on stays. Returns how many are packed.
     """
-    stay = set[str]()
+    stay, plain = set[str](), set[str]()
     while True:
         graphs = copy.deepcopy(forward.graph), copy.deepcopy(backward.graph)
-        before = _made_again(*graphs, results, minimum, static, stay) if lossy and static is not None else []
+        again = _MadeAgain.of(*graphs, results, minimum, static, stay, plain) if lossy and static is not None else NOTHING
         masks = to_bits(*graphs, results, minimum)
         found, others = _chosen(*graphs, results, minimum, static) if lossy else ([], {})
-        unmeasured = _unmeasured(before, found, others)
-        if unmeasured <= stay:
+        wrong = _unmeasured(again.before, found, others) | again.left - stay
+        idle = again.idle(others) & stay
+        if wrong <= stay and idle <= plain:
             break
-        stay |= unmeasured
+        stay |= wrong
+        plain |= idle
     for value in found:
         _replace(*graphs, value)
     read = pack_reads(*graphs, others, static) if static is not None and others else 0
@@ -66,13 +72,35 @@ def rewrite(
     return len(found) + masks + read
 
 
-def _made_again(
-    forward: Graph, backward: Graph, results: int, minimum: int, static: frozenset[int], stay: AbstractSet[str]
-) -> list[SavedValue]:
-    """Before masks become bits, which values are made again of too. Returns what products alone read, as it was."""
-    before = packable(forward, backward, results, minimum)
-    derive(forward, backward, results, minimum, {value.made for value in before}, stay, trained(forward, backward, static))
-    return before
+@dataclass(frozen=True)
+class _MadeAgain:
+    """Before masks become bits, which values are made again of too. before: what products alone read, as it was; masks: names of
+    what is handed over of signs, by the value's; left: values that are handed over still.
+    """
+
+    before: Sequence[SavedValue]
+    masks: Mapping[str, AbstractSet[str]]
+    left: AbstractSet[str]
+
+    @staticmethod
+    def of(
+        forward: Graph, backward: Graph, results: int, minimum: int, static: frozenset[int], stay: AbstractSet[str],
+        plain: AbstractSet[str],
+    ) -> "_MadeAgain":  # fmt: skip
+        """stay: names of what is handed over as before; plain: of what signs are asked of as before as well."""
+        split(backward)
+        masks = hand_over(forward, backward, results, minimum, plain)
+        before = packable(forward, backward, results, minimum)
+        derive(forward, backward, results, minimum, {value.made for value in before}, stay, trained(forward, backward, static))
+        return _MadeAgain(before, masks, masks.keys() & {getattr(made, "name", "") for made in outputs(forward)[results:]})
+
+    def idle(self, others: Mapping[Node, Slice]) -> set[str]:
+        """Whose signs nobody needs apart, as nothing is packed that could not be without."""
+        read = {one.name.removesuffix(BITS) for slice_ in others.values() for one in slice_.inputs}
+        return {name for name in self.left if self.masks[name].isdisjoint(read)}
+
+
+NOTHING: Final = _MadeAgain([], {}, frozenset())
 
 
 def _chosen(

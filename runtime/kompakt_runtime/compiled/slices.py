@@ -31,7 +31,9 @@ PRODUCTS: Final = frozenset({
 })  # fmt: skip
 SCATTERS: Final = ("embedding", "index_put", "scatter_add", "index_add")
 ITEM: Final = "getitem"
+MOMENTS: Final = frozenset({"aten.var_mean.correction"})  # of another value; a norm's result is made again with them
 EQUALS: Final = ("aten.eq.", "aten.ne.")  # what is equal to a value is not to its copy, as the largest number is to itself
+ARITHMETIC: Final = frozenset({"add", "sub", "mul", "truediv", "floordiv"})  # of Python, with sizes
 STRIDED: Final = "aten.as_strided.default"  # tells of memory, which inputs of an operator may have in another order
 NOTHING: Final[Mapping[Node, Sequence[Node]]] = {}
 MOST: Final = 400  # nodes; nobody runs more than that once more
@@ -40,7 +42,7 @@ MOST: Final = 400  # nodes; nobody runs more than that once more
 @dataclass(frozen=True, eq=False)
 class Slice:
     """nodes: to be run, in order; inputs: what they read besides the value; moving: those of them that gradients went into;
-    deltas: gradients that go on; leaves: the gradient of a parameter, as a norm's, with its name; operands: what the value is
+    deltas: gradients that go on; leaves: gradients of parameters, as a norm's, with their names; operands: what the value is
     made into for products that make a parameter's gradient; parameter: the name of one, to call the place by; given:
     products that read one of the deltas and what is kept as it is, as an input of the forward graph.
     """
@@ -116,7 +118,7 @@ def slice_of(taken: Node, graph: BackwardGraph) -> Slice | None:
     given = [read for delta in found.deltas for node, _ in uses(delta) if (read := _given(node, graph)) is not None]
     before = _pulled(found, given, graph, behind([taken]))
     parameter = found.parameter(graph.gradients)
-    if before is None or not parameter or len(found.leaves) > 1:
+    if before is None or not parameter:
         return None
     wanted = set(found.inside) - {taken} | before.nodes
     moving = [one for one in before.inputs if one in graph.moving]
@@ -202,11 +204,12 @@ def _pulled(found: _Found, given: Sequence[WeightGradient], graph: BackwardGraph
     waiting += [node for one in (*found.operands, *given) for node in (one.operand, one.delta)]
     while waiting:
         node = waiting.pop()
-        if node in found.inside or node in before.nodes or node in before.inputs or is_size(node):
+        known = node in found.inside or node in before.nodes or node in before.inputs
+        if known or (is_size(node) and not is_arithmetic(node)):
             continue
         if node in after and base_of(node) not in found.deltas:
             return None
-        if _in_memory(node, graph):
+        if _in_memory(node, graph) and not is_arithmetic(node):
             before.inputs[node] = None
         else:
             before.nodes.add(node)
@@ -215,12 +218,17 @@ def _pulled(found: _Found, given: Sequence[WeightGradient], graph: BackwardGraph
 
 
 def is_size(node: Node) -> bool:
-    """Of a tensor, where it is not known before the graph runs."""
-    return isinstance(node.meta.get("val"), int | torch.SymInt)
+    """Of a tensor, or a number made of one, where it is not known before the graph runs."""
+    return isinstance(node.meta.get("val"), int | float | torch.SymInt | torch.SymFloat)
+
+
+def is_arithmetic(node: Node) -> bool:
+    """Is it a number made of sizes?"""
+    return is_size(node) and node.op == "call_function" and name_of(node) in ARITHMETIC
 
 
 def _in_memory(node: Node, graph: BackwardGraph) -> bool:
-    several = name_of(node) == ITEM and base_of(node) is node
+    several = name_of(node) == ITEM and base_of(node) is node and name_of(node.args[0]) not in MOMENTS
     return node.op == "placeholder" or several or ends(node) or node in graph.deltas or not runs_again(node)
 
 

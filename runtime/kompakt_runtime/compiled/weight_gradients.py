@@ -107,7 +107,7 @@ def readers(value: Node, gradients: Mapping[Node, set[str]], turned: bool = Fals
     """
     found, signs = list[WeightGradient](), list[SignRead]()
     for node, operand in uses(value):
-        if asks_for_signs(node, operand) and _itself(operand, value) and not turned:
+        if asks_for_signs(node, operand) and is_itself(operand, value) and not turned:
             signs.append(SignRead(node, operand))
             continue
         read = linear_read(node, operand, value, turned, gradients)
@@ -137,12 +137,23 @@ def parameter_of(delta: Node, gradients: Mapping[Node, set[str]]) -> str:
     waiting = [delta]
     for one in waiting:
         for node, _ in uses(one):
-            found = _parameter(node, gradients) if name_of(node) == PRODUCT else None
+            found = _of_weight(node, gradients)
             if found is not None:
                 return found[0]
             if node not in waiting and len(waiting) < BEHIND:
                 waiting.append(node)
     return ""
+
+
+def _of_weight(node: Node, gradients: Mapping[Node, set[str]]) -> tuple[str, int | None] | None:
+    """As of `_parameter`, of a product or a convolution."""
+    result = weight_result(node) if name_of(node) == CONVOLUTION else node
+    return _parameter(result, gradients) if result is not None and name_of(node) in (PRODUCT, CONVOLUTION) else None
+
+
+def weight_result(node: Node) -> Node | None:
+    """The gradient of a convolution's weight."""
+    return next((one for one in node.users if name_of(one) == "getitem" and one.args[1] == 1), None)
 
 
 def asks_for_signs(node: Node, operand: Node) -> bool:
@@ -168,7 +179,7 @@ def base_of(node: Node) -> Node:
     return node
 
 
-def _itself(operand: Node, value: Node) -> bool:
+def is_itself(operand: Node, value: Node) -> bool:
     while operand is not value and name_of(operand) in THEMSELVES:
         operand = operand.args[0]
     return operand is value
@@ -230,9 +241,9 @@ def _features(matrix: Node, turned: bool) -> int | Node:
 def _convolution(node: Node, operand: Node, value: Node) -> tuple[Node, Node, ReadAs] | None:
     """Of the input of a convolution only the weight's gradient is made."""
     read = [place for place, one in enumerate(node.args) if one is operand]
-    if name_of(node) != CONVOLUTION or read != [INPUT] or not _itself(operand, value):
+    if name_of(node) != CONVOLUTION or read != [INPUT] or not is_itself(operand, value):
         return None
-    result = next((one for one in node.users if name_of(one) == "getitem" and one.args[1] == 1), None)
+    result = weight_result(node)
     arguments = tuple(tuple(one) if hasattr(one, "__len__") else one for one in node.args[STRIDE:GROUPS_END])
     if result is None or not all(isinstance(number, int) for number in _numbers(arguments)):
         return None

@@ -10,9 +10,13 @@ from kompakt_runtime.compiled import partitioner
 
 
 def dividing(
-    said: Callable[[str], None] = lambda _: None, minimum: int = 0, lossy: bool = True, reads: bool = True
+    said: Callable[[str], None] = lambda _: None,
+    minimum: int = 0,
+    lossy: bool = True,
+    reads: bool = True,
+    decomposed: bool = False,
 ) -> Callable[..., Any]:
-    """A backend. said, lossy, reads: as of partitioner.install."""
+    """A backend. said, lossy, reads: as of partitioner.install; decomposed: with what inductor makes operators of, as norms."""
 
     def divided(gm: Any, joint_inputs: Any, **keywords: Any) -> Any:
         keywords["static_lifetime_input_indices"] = keywords.get("static_lifetime_input_indices")
@@ -25,7 +29,15 @@ def dividing(
         run._boxed_call = True  # type: ignore[attr-defined]  # so that what was read is freed while it runs
         return run
 
-    return aot_autograd(fw_compiler=one_by_one, bw_compiler=one_by_one, partition_fn=divided)
+    parts = decompositions() if decomposed else None
+    return aot_autograd(fw_compiler=one_by_one, bw_compiler=one_by_one, partition_fn=divided, decompositions=parts)
+
+
+def decompositions() -> Any:
+    from torch._inductor import decomposition, lowering  # not before: it takes seconds
+
+    assert lowering  # which the first asks, and does not load
+    return decomposition.select_decomp_table()
 
 
 def sound(reason: str) -> None:
@@ -33,6 +45,6 @@ def sound(reason: str) -> None:
     assert not reason.startswith("RewriteFailed"), reason
 
 
-def compiled(model: torch.nn.Module, **options: Any) -> Any:
+def compiled(model: torch.nn.Module, decomposed: bool = False, **options: Any) -> Any:
     """The model, by that backend. options: of torch.compile."""
-    return torch.compile(model, backend=dividing(said=sound), **options)
+    return torch.compile(model, backend=dividing(said=sound, decomposed=decomposed), **options)

@@ -1,5 +1,7 @@
 """Masks of compiled code are kept in one bit an element; gradients are the compiler's own, bit by bit."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -24,10 +26,10 @@ class Dropouts(nn.Module):
 class Pictures(nn.Module):
     """Masks lie in memory with their channels innermost."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 16) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.one, self.two = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 4, 3)
+        self.one, self.two = nn.Conv2d(3, width, 3), nn.Conv2d(width, 4, 3)
         self.to(memory_format=torch.channels_last)
 
     def forward(self, x):
@@ -76,6 +78,9 @@ CASES = {
     "rows": (Dropouts, rows, 32 * 6 * 64),
     "other sizes": (Dropouts, any_rows, 24 * 6 * 64),
     "channels last": (Pictures, pictures, 8 * 16 * 10 * 10),
+    "rows of no whole bytes": (partial(Dropouts, 60), rows, 32 * 6 * 60),
+    "such rows, other sizes": (partial(Dropouts, 60), any_rows, 24 * 6 * 60),
+    "such channels last": (partial(Pictures, 12), pictures, 8 * 12 * 10 * 10),
 }
 
 
@@ -97,11 +102,15 @@ def test_beside_values_that_are_packed_they_are_bits_too(running):
     assert not [reason for reason in session.figures.raw if "Failed" in reason]
 
 
-@pytest.mark.parametrize("width", [4, 60])
-def test_small_masks_and_rows_of_no_whole_bytes_stay(running, width):
+def odd_rows(seed: int) -> torch.Tensor:
+    return rows(seed)[:31, :5]
+
+
+@pytest.mark.parametrize(("width", "batch", "elements"), [(4, rows, 32 * 6 * 4), (61, odd_rows, 31 * 5 * 61)])
+def test_small_masks_and_those_of_no_whole_bytes_stay(running, width, batch, elements):
     running(mode="Lossless")
-    _, kept = trained(torch.compile(Dropouts(width), backend=dividing(minimum=1024, lossy=False)))
-    assert kept == {torch.bool: 32 * 6 * width}
+    _, kept = trained(torch.compile(Dropouts(width), backend=dividing(minimum=1024, lossy=False)), batch)
+    assert kept == {torch.bool: elements}
 
 
 class HandedOut(nn.Module):
@@ -162,7 +171,8 @@ def test_what_masks_are_divided_by():
     given = graph.placeholder("given")
     for value, dimension in [
         (torch.ones(4, 16, dtype=torch.bool), 1),
-        (torch.ones(16, 5, dtype=torch.bool).t(), None),
+        (torch.ones(16, 5, dtype=torch.bool).t(), masks.FLAT),
+        (torch.ones(15, 5, dtype=torch.bool).t(), None),
         (torch.ones(5, 16, dtype=torch.bool).t(), 0),
         (torch.ones(1, 16, dtype=torch.bool).expand(4, 16), None),
         (torch.ones(4, 16), None),
