@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.compiled.weight_gradients import ALIASES, name_of
+from kompakt_runtime.compiled.graphs import ALIASES, name_of
 
 Node = Any
 SUM: Final = "aten.add.Tensor"

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.compiled.weight_gradients import CONVOLUTION, INPUT, STRIDE, TRANSPOSED, name_of
+from kompakt_runtime.compiled.graphs import name_of
+from kompakt_runtime.compiled.weight_gradients import CONVOLUTION, INPUT, STRIDE, TRANSPOSED
 
 Node = Any
 Graph = Any

@@ -12,9 +12,9 @@ from typing import Any, Final
 import torch
 
 from kompakt_runtime.codec.format import LOSSY
+from kompakt_runtime.compiled.graphs import ALIASES, THEMSELVES, TURNS, VIEWS, base_of, name_of, outputs
 from kompakt_runtime.compiled.sizes import nbytes, sizes_of
 from kompakt_runtime.compiled.slices import ITEM, is_size, runs_again
-from kompakt_runtime.compiled.weight_gradients import ALIASES, THEMSELVES, TURNS, VIEWS, base_of, name_of, outputs
 
 Node = Any
 Graph = Any

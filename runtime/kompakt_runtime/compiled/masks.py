@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.compiled.graphs import base_of, outputs
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
-from kompakt_runtime.compiled.weight_gradients import base_of, outputs
 
 Node = Any
 Graph = Any

@@ -6,19 +6,9 @@ from typing import Any, Final
 import torch
 
 from kompakt_runtime.codec.format import LOSSY
+from kompakt_runtime.compiled.graphs import TURNS, base_of, name_of, outputs
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
-from kompakt_runtime.compiled.weight_gradients import (
-    LEFT,
-    PRODUCT,
-    TURNS,
-    SignRead,
-    WeightGradient,
-    base_of,
-    gradients_of,
-    name_of,
-    outputs,
-    readers,
-)
+from kompakt_runtime.compiled.weight_gradients import LEFT, PRODUCT, SignRead, WeightGradient, gradients_of, readers
 
 Node = Any
 Graph = Any

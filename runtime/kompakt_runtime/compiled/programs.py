@@ -14,8 +14,9 @@ from typing import Any, Final
 import torch
 from torch.fx.node import map_arg
 
+from kompakt_runtime.compiled.graphs import VIEWS, name_of
 from kompakt_runtime.compiled.slices import ARITHMETIC, ITEM, Slice, is_arithmetic, is_size
-from kompakt_runtime.compiled.weight_gradients import VIEWS, ReadAs, name_of, of_text, to_text
+from kompakt_runtime.compiled.weight_gradients import ReadAs, of_text, to_text
 
 Tensor = Any
 Node = Any

@@ -9,11 +9,12 @@ import torch
 
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled import operators
+from kompakt_runtime.compiled.graphs import base_of, outputs, uses
 from kompakt_runtime.compiled.places import ReadPlace, to_text
 from kompakt_runtime.compiled.programs import has_text, to_program
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
 from kompakt_runtime.compiled.slices import BackwardGraph, Slice, behind, numbered, slice_of
-from kompakt_runtime.compiled.weight_gradients import base_of, gradients_of, outputs, uses
+from kompakt_runtime.compiled.weight_gradients import gradients_of
 
 Node = Any
 Graph = Any

@@ -11,6 +11,7 @@ import torch
 from kompakt_runtime.compiled import operators
 from kompakt_runtime.compiled.convolutions import split
 from kompakt_runtime.compiled.derived import derive
+from kompakt_runtime.compiled.graphs import THEMSELVES, TURNS, VIEWS, base_of, name_of, outputs
 from kompakt_runtime.compiled.masks import SUFFIX as BITS
 from kompakt_runtime.compiled.masks import to_bits
 from kompakt_runtime.compiled.packable import SavedValue, layout_of, packable
@@ -18,18 +19,7 @@ from kompakt_runtime.compiled.reading import apart, pack_reads, readable, traine
 from kompakt_runtime.compiled.signs import hand_over
 from kompakt_runtime.compiled.sizes import nbytes, sizes_of
 from kompakt_runtime.compiled.slices import Slice
-from kompakt_runtime.compiled.weight_gradients import (
-    THEMSELVES,
-    TURNS,
-    VIEWS,
-    SignRead,
-    WeightGradient,
-    base_of,
-    name_of,
-    onward,
-    outputs,
-    to_text,
-)
+from kompakt_runtime.compiled.weight_gradients import SignRead, WeightGradient, onward, to_text
 
 Node = Any
 Graph = Any

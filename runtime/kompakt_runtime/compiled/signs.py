@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.compiled.graphs import base_of, is_itself, name_of, outputs, uses
 from kompakt_runtime.compiled.sizes import nbytes
-from kompakt_runtime.compiled.weight_gradients import asks_for_signs, base_of, is_itself, name_of, outputs, uses
+from kompakt_runtime.compiled.weight_gradients import asks_for_signs
 
 Node = Any
 Graph = Any

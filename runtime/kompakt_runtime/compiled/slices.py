@@ -11,16 +11,8 @@ from typing import Any, Final
 import torch
 
 from kompakt_runtime.compiled.branches import is_part, joins
-from kompakt_runtime.compiled.weight_gradients import (
-    PRODUCT,
-    TURNS,
-    WeightGradient,
-    base_of,
-    linear_read,
-    name_of,
-    parameter_of,
-    uses,
-)
+from kompakt_runtime.compiled.graphs import TURNS, base_of, name_of, uses
+from kompakt_runtime.compiled.weight_gradients import PRODUCT, WeightGradient, linear_read, parameter_of
 
 Node = Any
 Graph = Any

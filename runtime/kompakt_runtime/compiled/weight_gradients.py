@@ -1,8 +1,5 @@
 """Which values that a compiled forward graph hands to its backward graph are read for gradients of parameters only, or for signs
 as well, as a ReLU's output is. Pure.
-
-Both graphs are of ATen operators, as AOTAutograd hands them to a partitioner and gets them back. Names of operators are compared,
-not objects, so that nothing of the compiler is loaded for this.
 """
 
 import json
@@ -11,17 +8,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from kompakt_runtime.compiled.graphs import THEMSELVES, TURNS, VIEWS, is_itself, name_of, outputs, uses
+
 Node = Any
 Graph = Any
 
-VIEWS: Final = frozenset({"aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"})
-TURNS: Final = frozenset({"aten.permute.default", "aten.t.default", "aten.transpose.int"})
-THEMSELVES: Final = frozenset({"aten.alias.default", "aten.detach.default"})
-ALIASES: Final = VIEWS | TURNS | THEMSELVES | {
-    "aten.expand.default", "aten.select.int", "aten.slice.Tensor",
-    "aten.split.Tensor", "aten.split_with_sizes.default", "aten.squeeze.dim", "aten.unsqueeze.default",
-    "aten.as_strided.default",
-}  # fmt: skip
 # Through which a parameter's gradient goes on unchanged, but for rounding, or as one part of a sum.
 ONWARD: Final = VIEWS | TURNS | {
     "prims.convert_element_type.default", "aten._to_copy.default", "aten.clone.default", "aten.add.Tensor",
@@ -163,42 +154,12 @@ def asks_for_signs(node: Node, operand: Node) -> bool:
     return bool(number) and read == [argument] and node.args[number] == 0 and not node.kwargs
 
 
-def uses(value: Node) -> Iterator[tuple[Node, Node]]:
-    """What reads a value, also through views of it, and what it reads."""
-    for user in value.users:
-        if name_of(user) in VIEWS | TURNS | THEMSELVES:
-            yield from uses(user)
-        else:
-            yield user, value
-
-
-def base_of(node: Node) -> Node:
-    """The node that made the storage."""
-    while name_of(node) in ALIASES or (name_of(node) == "getitem" and name_of(node.args[0]) in ALIASES):
-        node = node.args[0]
-    return node
-
-
-def is_itself(operand: Node, value: Node) -> bool:
-    while operand is not value and name_of(operand) in THEMSELVES:
-        operand = operand.args[0]
-    return operand is value
-
-
-def outputs(graph: Graph) -> list[Any]:
-    return list(next(node for node in graph.nodes if node.op == "output").args[0])
-
-
 def onward(node: Node) -> list[Node]:
     """What is made of a parameter's gradient, without the output."""
     found = [node]
     for one in found:
         found += [user for user in one.users if user.op != "output" and user not in found]
     return found
-
-
-def name_of(node: Node) -> str:
-    return getattr(node.target, "__name__", "") if not hasattr(node.target, "_schema") else str(node.target)
 
 
 def _product(node: Node, operand: Node, value: Node, from_start: bool) -> tuple[Node, Node, ReadAs] | None:

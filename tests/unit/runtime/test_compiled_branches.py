@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled import rewriting
-from kompakt_runtime.compiled.weight_gradients import base_of, outputs
+from kompakt_runtime.compiled.graphs import base_of, outputs
 from tests.support.runtime.compiled_models import off, rows, trained
 from tests.support.runtime.compiling import compiled
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from kompakt_runtime.compiled import rewriting
 from kompakt_runtime.compiled.convolutions import split
-from kompakt_runtime.compiled.weight_gradients import name_of, outputs
+from kompakt_runtime.compiled.graphs import name_of, outputs
 from tests.support.runtime.compiled_models import off, trained
 from tests.support.runtime.compiling import compiled as by_backend
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from kompakt_runtime.compiled import rewriting
 from kompakt_runtime.compiled.derived import derive
-from kompakt_runtime.compiled.weight_gradients import outputs
+from kompakt_runtime.compiled.graphs import outputs
 from tests.support.runtime.compiled_models import Curved, Gated, Normed, off, trained
 from tests.support.runtime.compiling import compiled
 
