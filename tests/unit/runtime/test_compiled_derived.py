@@ -81,6 +81,21 @@ class Highest(nn.Module):
         return self.last(F.silu(h)) + h.amax(-1, keepdim=True)
 
 
+class Deep(nn.Module):
+    """What the last layer reads is made of the first one's output by so many operators."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last, self.depth = nn.Linear(16, 64), nn.Linear(64, 8), depth
+
+    def forward(self, x):
+        h = self.first(x)
+        for _ in range(self.depth):
+            h = h.sin()
+        return self.last(h)
+
+
 MODELS = {"gated": Gated, "normed": Normed, "curved": Curved, "grouped": Grouped, "shifted": Shifted}
 
 
@@ -139,6 +154,14 @@ def test_keys_and_values_are_kept_once_for_each_group(running, handed_over):
     assert sorted(heads)[:2] == [32 * 6 * 16] * 2
     assert [size(shape) for shape in before.values() if len(shape) > 2].count(32 * 6 * 16) == 0
     assert 0 < error < 0.05
+
+
+@pytest.mark.parametrize(("depth", "again"), [(20, True), (40, False)])
+def test_only_so_many_operators_make_a_value_again(running, handed_over, depth, again):
+    running()
+    trained(compiled(Deep(depth)), steps=1)
+    before, after = handed_over[0]
+    assert (len(after) < len(before)) == again
 
 
 def test_the_user_gets_all_that_a_smaller_value_is_repeated_to(running, handed_over):
