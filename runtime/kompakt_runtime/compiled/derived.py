@@ -5,19 +5,21 @@ over as well. Where all are packed, an operand takes as much as what it is made 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import torch
 
 from kompakt_runtime.codec.format import LOSSY
-from kompakt_runtime.compiled.graphs import ALIASES, THEMSELVES, TURNS, VIEWS, base_of, name_of, outputs
+from kompakt_runtime.compiled.graphs import ALIASES, THEMSELVES, TURNS, VIEWS, base_of, inputs_of, name_of, outputs, set_outputs
 from kompakt_runtime.compiled.sizes import nbytes, sizes_of
 from kompakt_runtime.compiled.slices import ITEM, is_size, runs_again
 
 Node = Any
 Graph = Any
+Known = Callable[[Node], Any]  # a node, or None
 MOST: Final = 32  # operators for one value
 # Besides operators that make each number of one number: what norms and casts are made of.
 CHEAP: Final = ("aten.mean.", "aten.sum.", "aten.var_mean.", "aten.clone.", "prims.convert_element_type.", "aten._to_copy.", ITEM)
@@ -39,36 +41,74 @@ def derive(
     """
     every = outputs(forward)
     theirs = {base_of(one) for one in every[:results] if hasattr(one, "op")}
-    handed = _Inputs(backward, every[results:])
-    weights = _free(learnt, handed.nodes)
+    handed = _Inputs(backward, every[results:], learnt)
     for made in [one for one in handed.nodes if _suits(one, minimum) and base_of(one) not in theirs and one.name not in stay]:
-        others = _known(one for one in handed.nodes if one is not made)
-        nodes = None if base_of(made) in map(base_of, others) else _makers(made, weights | others, linear)
+        known = handed.kept.beside(made)
+        nodes = None if handed.kept.is_shared(made) else _makers(made, known, linear)
         if nodes is not None:
-            handed.make(made, nodes, weights | others)
+            handed.make(made, nodes, known)
     for made in handed.nodes:
         source = _source(made)
         if source is not None and handed.takes(source):
             handed.give(source, made)
-            handed.make(made, _makers(made, {source: source}, set()) or [], {source: source})
-    output = next(node for node in forward.nodes if node.op == "output")
-    output.args = ([*every[:results], *handed.order], *output.args[1:])
+            known = {source: source}.get
+            handed.make(made, _makers(made, known, set()) or [], known)
+    set_outputs(forward, [*every[:results], *handed.order])
     return len(set(every[results:]) - set(handed.order))
 
 
-def _free(learnt: AbstractSet[Node], handed: Sequence[Node]) -> dict[Node, Node]:
+def _free(learnt: AbstractSet[Node], handed: Sequence[Node]) -> AbstractSet[Node]:
     """Parameters that may be handed over as well, since they are in memory in any case. Where none is yet, an update between the
     passes, which nobody would notice without us, would become an error.
     """
-    return {one: one for one in learnt} if not learnt.isdisjoint(handed) else {}
+    return learnt if not learnt.isdisjoint(handed) else set()
+
+
+class _Kept:
+    """What is handed over, by what it is a view of all of. weights: parameters that may be handed over as well.
+
+    It changes with each value that is made again: looking through all that is handed over for each of them would take time that
+    grows with the square of the number of layers.
+    """
+
+    def __init__(self, handed: Iterable[Node], weights: AbstractSet[Node]) -> None:
+        self._weights, self._views = weights, defaultdict[Node, list[Node]](list)
+        self._bases = Counter[Node]()
+        for one in handed:
+            self.add(one)
+
+    def add(self, one: Node) -> None:
+        self._bases[base_of(one)] += 1
+        for node in _viewed(one):
+            self._views[node].append(one)
+
+    def drop(self, one: Node) -> None:
+        self._bases[base_of(one)] -= 1
+        for node in _viewed(one):
+            self._views[node].remove(one)
+
+    def is_shared(self, made: Node) -> bool:
+        """Does more that is handed over lie in the same memory?"""
+        return self._bases[base_of(made)] > 1
+
+    def beside(self, made: Node) -> Known:
+        """All but that one."""
+
+        def known(node: Node) -> Node | None:
+            views = [one for one in self._views.get(node, ()) if one is not made]
+            itself = node in views or (not views and node in self._weights)
+            return node if itself else next(iter(views), None)
+
+        return known
 
 
 class _Inputs:
     """What the backward graph is handed. order: as the forward graph hands it over; sizes among it are numbers or nodes."""
 
-    def __init__(self, backward: Graph, handed: Sequence[Any]) -> None:
+    def __init__(self, backward: Graph, handed: Sequence[Any], learnt: AbstractSet[Node]) -> None:
         self._graph, self.order = backward, list(handed)
-        self._inputs = {node.name: node for node in backward.nodes if node.op == "placeholder"}
+        self._inputs = inputs_of(backward)
+        self.kept = _Kept(self.nodes, _free(learnt, self.nodes))
 
     @property
     def nodes(self) -> list[Node]:
@@ -84,22 +124,25 @@ class _Inputs:
             given = self._graph.placeholder(source.name)
         given.meta["val"] = source.meta["val"]
         self._inputs[source.name] = given
+        self.kept.add(source)
         self.order.insert(self.order.index(made), source)
 
-    def make(self, made: Node, nodes: Sequence[Node], known: Mapping[Node, Node]) -> None:
-        """By these operators, where it is read first. known: what they read, each with what is handed over of it."""
+    def make(self, made: Node, nodes: Sequence[Node], known: Known) -> None:
+        """By these operators, where it is read first. known: as of `_makers`."""
         reads = dict.fromkeys(one for node in nodes for one in node.all_input_nodes)
-        for source in [one for one in reads if one in known and known[one] is one and one.name not in self._inputs]:
+        for source in [one for one in reads if known(one) is one and one.name not in self._inputs]:
             self.give(source, made)
         self.order.remove(made)
+        self.kept.drop(made)
         taken, copies = self._inputs.pop(made.name), dict[Node, Node]()
-        first = next(node for node in self._graph.nodes if node in taken.users)
+        first = min(taken.users)  # nodes compare by their places
         with self._graph.inserting_before(first):
 
             def given(node: Node) -> Node:
-                if node not in copies:
-                    kept = self._inputs[known[node].name]
-                    copies[node] = kept if known[node] is node else _view(self._graph, kept, node)
+                source = known(node)
+                if node not in copies and source is not None:
+                    kept = self._inputs[source.name]
+                    copies[node] = kept if source is node else _view(self._graph, kept, node)
                 return copies[node]
 
             for node in nodes:
@@ -129,29 +172,29 @@ def _suits(made: Node, minimum: int) -> bool:
     return own and isinstance(value, torch.Tensor) and value.dtype in LOSSY and nbytes(value) >= minimum
 
 
-def _known(kept: Iterable[Node]) -> dict[Node, Node]:
-    """What is kept, and what it is a view of all of, each with what is kept."""
-    found = {}
-    for one in kept:
-        node = found[one] = one
-        while name_of(node) in VIEWS | THEMSELVES:
-            node = node.args[0]
-            found.setdefault(node, one)
+def _viewed(one: Node) -> list[Node]:
+    """It, and what it is a view of all of."""
+    found = [one]
+    while name_of(found[-1]) in VIEWS | THEMSELVES:
+        found.append(found[-1].args[0])
     return found
 
 
-def _makers(made: Node, known: Mapping[Node, Node], linear: AbstractSet[Node]) -> list[Node] | None:
-    """The operators that make it of what is known, in order; None where others would have to run as well."""
+def _makers(made: Node, known: Known, linear: AbstractSet[Node]) -> list[Node] | None:
+    """The operators that make it of what is known, in order; None where others would have to run as well. known: what is handed
+    over of a value, which that is or is a view of.
+    """
     found, waiting = dict[Node, None](), [made]
     while waiting:
         node = waiting.pop()
-        if node in found or (node is not made and node in known and known[node] not in linear):
+        source = None if node is made else known(node)
+        if node in found or (source is not None and source not in linear):
             continue
-        if len(found) == MOST or (node in known and node is not made) or not _is_cheap(node):
+        if len(found) == MOST or source is not None or not _is_cheap(node):
             return None
         found[node] = None
         waiting += node.all_input_nodes
-    return [node for node in made.graph.nodes if node in found]
+    return sorted(found)  # nodes compare by their places
 
 
 def _is_cheap(node: Node) -> bool:

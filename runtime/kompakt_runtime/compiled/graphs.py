@@ -4,7 +4,8 @@ Graphs are of ATen operators, as AOTAutograd hands them to a partitioner and get
 objects, so that nothing of the compiler is loaded for this.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 Node = Any
@@ -21,7 +22,12 @@ ALIASES: Final = VIEWS | TURNS | THEMSELVES | {
 
 
 def name_of(node: Node) -> str:
-    return getattr(node.target, "__name__", "") if not hasattr(node.target, "_schema") else str(node.target)
+    return _name(node.target)
+
+
+@lru_cache(maxsize=4096)  # operators make their names anew each time
+def _name(target: Any) -> str:
+    return getattr(target, "__name__", "") if not hasattr(target, "_schema") else str(target)
 
 
 def uses(value: Node) -> Iterator[tuple[Node, Node]]:
@@ -31,6 +37,21 @@ def uses(value: Node) -> Iterator[tuple[Node, Node]]:
             yield from uses(user)
         else:
             yield user, value
+
+
+def reached(
+    nodes: Iterable[Node],
+    step: Callable[[Node], Iterable[Node]] = lambda node: node.users,
+    within: Callable[[Node], bool] = lambda _: True,
+) -> set[Node]:
+    """These, and what steps lead to, as far as they are within. step: to all that read it, if nothing is said."""
+    found = {node for node in nodes if within(node)}
+    waiting = list(found)
+    while waiting:
+        fresh = {node for node in step(waiting.pop()) if node not in found and within(node)}
+        found |= fresh
+        waiting += fresh
+    return found
 
 
 def base_of(node: Node) -> Node:
@@ -46,5 +67,16 @@ def is_itself(operand: Node, value: Node) -> bool:
     return operand is value
 
 
+def inputs_of(graph: Graph) -> dict[str, Node]:
+    """By name, in no order."""
+    return {node.name: node for node in graph.find_nodes(op="placeholder", sort=False)}
+
+
 def outputs(graph: Graph) -> list[Any]:
-    return list(next(node for node in graph.nodes if node.op == "output").args[0])
+    return list(graph.output_node().args[0])
+
+
+def set_outputs(graph: Graph, every: Iterable[Any]) -> None:
+    """These outputs instead."""
+    output = graph.output_node()
+    output.args = (list(every), *output.args[1:])

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.compiled.graphs import base_of, outputs
+from kompakt_runtime.compiled.graphs import base_of, inputs_of, outputs, set_outputs
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
 
 Node = Any
@@ -24,7 +24,7 @@ def to_bits(forward: Graph, backward: Graph, results: int, minimum: int) -> int:
     """Rewrites both graphs. results, minimum: as of rewriting.rewrite. Returns how many masks are kept as bits."""
     every = outputs(forward)
     theirs = {base_of(one) for one in every[:results] if hasattr(one, "op")}
-    by_name = {node.name: node for node in backward.nodes if node.op == "placeholder"}
+    by_name = inputs_of(backward)
     found = 0
     for made in every[results:]:
         taken = by_name.get(getattr(made, "name", ""))
@@ -56,8 +56,7 @@ def divided_by(made: Node, minimum: int) -> int | None:
 def _replace(forward: Graph, backward: Graph, made: Node, taken: Node, dimension: int) -> None:
     with forward.inserting_before(made.next):
         bits = _packed(forward, made, dimension)
-    output = next(node for node in forward.nodes if node.op == "output")
-    output.args = ([bits if one is made else one for one in output.args[0]], *output.args[1:])
+    set_outputs(forward, (bits if one is made else one for one in outputs(forward)))
     with backward.inserting_before(taken):
         given = backward.placeholder(f"{taken.name}{SUFFIX}")
     given.meta["val"] = bits.meta["val"]

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 
 from kompakt_runtime.codec.format import LOSSY
-from kompakt_runtime.compiled.graphs import TURNS, base_of, name_of, outputs
+from kompakt_runtime.compiled.graphs import TURNS, base_of, inputs_of, name_of, outputs
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
 from kompakt_runtime.compiled.weight_gradients import LEFT, PRODUCT, SignRead, WeightGradient, gradients_of, readers
 
@@ -36,8 +36,8 @@ def packable(forward: Any, backward: Any, results: int, minimum: int) -> list[Sa
     """Values that nothing but gradients of parameters reads, and whose memory nobody else keeps."""
     every = outputs(forward)
     theirs, saved = {base_of(one) for one in every[:results] if hasattr(one, "op")}, every[results:]
-    by_name = {node.name: node for node in backward.nodes if node.op == "placeholder"}
-    inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
+    by_name = inputs_of(backward)
+    inputs = inputs_of(forward)
     gradients, found = gradients_of(backward, inputs), {}
     places = {node: place for place, node in enumerate(backward.nodes)}
     for made in saved:

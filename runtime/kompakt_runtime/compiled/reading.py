@@ -9,11 +9,12 @@ import torch
 
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled import operators
-from kompakt_runtime.compiled.graphs import base_of, outputs, uses
+from kompakt_runtime.compiled.graphs import base_of, inputs_of, outputs, reached, set_outputs, uses
 from kompakt_runtime.compiled.places import ReadPlace, to_text
 from kompakt_runtime.compiled.programs import has_text, to_program
 from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
-from kompakt_runtime.compiled.slices import BackwardGraph, Slice, behind, numbered, slice_of
+from kompakt_runtime.compiled.slices import BackwardGraph, Slice, numbered, slice_of
+from kompakt_runtime.compiled.waiting import WaitingOrder
 from kompakt_runtime.compiled.weight_gradients import gradients_of
 
 Node = Any
@@ -29,11 +30,11 @@ def readable(
     """By what the forward graph hands over. results, minimum, static: as of rewriting.rewrite; packed: as of BackwardGraph."""
     every = outputs(forward)
     theirs, saved = {base_of(one) for one in every[:results] if hasattr(one, "op")}, every[results:]
-    by_name = {node.name: node for node in backward.nodes if node.op == "placeholder"}
-    inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
+    by_name = inputs_of(backward)
+    inputs = inputs_of(forward)
     known = {f"primals_{place + 1}" for place in static}
-    moving = behind([node for name, node in inputs.items() if name not in known])
-    learnt = behind(_wanting(inputs, backward)) & moving  # neither a mask of attention nor a weight in another type
+    moving = reached([node for name, node in inputs.items() if name not in known])
+    learnt = reached(_wanting(inputs, backward)) & moving  # neither a mask of attention nor a weight in another type
     inputs = {name: node for name, node in inputs.items() if name in known}
     graph = BackwardGraph.of(backward, gradients_of(backward, inputs), packed)
     found = {}
@@ -57,7 +58,7 @@ def _wanting(inputs: Mapping[str, Node], backward: Graph) -> list[Node]:
 
 def trained(forward: Graph, backward: Graph, static: frozenset[int]) -> set[Node]:
     """The parameters that a gradient is made for. static: as of rewriting.rewrite."""
-    inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
+    inputs = inputs_of(forward)
     return set(_wanting({name: inputs[name] for place in static if (name := f"primals_{place + 1}") in inputs}, backward))
 
 
@@ -65,10 +66,12 @@ def pack_reads(forward: Graph, backward: Graph, found: Mapping[Node, Slice], sta
     """Rewrites both graphs. found: as of `apart`; static: as of rewriting.rewrite. Returns how many values are packed."""
     places = {node: place for place, node in enumerate(backward.nodes)}
     programs = _programs(found)
-    others, tickets = _asks_for_inputs(backward, static), dict[Node, Node]()
+    others, handed, tickets = _asks_for_inputs(backward, static), dict[Node, Node](), dict[Node, Node]()
     for (slice_, number), made in zip(numbered(found.values()), found, strict=True):
-        tickets[slice_.taken] = _hand_over(forward, backward, made, slice_, number, others)
+        handed[made] = _ticket(forward, made, slice_, number, others)
+        tickets[slice_.taken] = _taken(backward, slice_, handed[made])
         places[tickets[slice_.taken]] = places[slice_.taken]
+    set_outputs(forward, (handed.get(one, one) for one in outputs(forward)))
     for made, slice_ in found.items():
         _read(backward, made, slice_, programs[made], tickets, places)
     for taken in tickets:
@@ -77,18 +80,16 @@ def pack_reads(forward: Graph, backward: Graph, found: Mapping[Node, Slice], sta
     return len(tickets)
 
 
-def apart(found: Mapping[Node, Slice]) -> dict[Node, Slice]:
+def apart(found: Mapping[Node, Slice], backward: Graph) -> dict[Node, Slice]:
     """Without those that would wait for one that waits for them: all that reads a value waits for what is read beside it, but for
     what the graph is handed, which is there, or another value's ticket.
     """
-    sound: dict[Node, Slice] = {}
-    waiting_for: dict[Node, list[Node]] = {}
-    for made, slice_ in found.items():
-        if not behind([slice_.taken], waiting_for) & set(slice_.inputs):
-            sound[made] = slice_
-            for node in (one for one in slice_.inputs if one.op != "placeholder"):
-                waiting_for.setdefault(node, []).extend(slice_.taken.users)
-    return sound
+    order = WaitingOrder(backward.nodes)
+    return {made: one for made, one in found.items() if order.wait(list(one.taken.users), _made_there(one))}
+
+
+def _made_there(slice_: Slice) -> list[Node]:
+    return [one for one in slice_.inputs if one.op != "placeholder"]
 
 
 def _programs(found: Mapping[Node, Slice]) -> dict[Node, str]:
@@ -103,7 +104,7 @@ def _programs(found: Mapping[Node, Slice]) -> dict[Node, str]:
 
 def _near(taken: Node, graph: BackwardGraph) -> bool:
     """May one copy serve all that reads it?"""
-    places = [graph.nodes.index(user) for user, _ in uses(taken)]
+    places = [graph.places[user] for user, _ in uses(taken)]
     return bool(places) and max(places) - min(places) <= WIDE
 
 
@@ -131,9 +132,9 @@ def _asks_for_inputs(backward: Graph, static: frozenset[int]) -> bool:
     return any(place not in static for place in given)
 
 
-def _hand_over(forward: Graph, backward: Graph, made: Node, slice_: Slice, number: int, others: bool) -> Node:
-    """A ticket in both graphs, made as soon as the value is. Returns that of the backward graph."""
-    inputs = {node.name: node for node in forward.nodes if node.op == "placeholder"}
+def _ticket(forward: Graph, made: Node, slice_: Slice, number: int, others: bool) -> Node:
+    """In the forward graph, made as soon as the value is."""
+    inputs = inputs_of(forward)
     layers = list(dict.fromkeys([slice_.parameter, *(one.parameter for one in (*slice_.operands, *slice_.given))]))
     operands, given = (tuple(layers.index(one.parameter) for one in every) for every in (slice_.operands, slice_.given))
     place = ReadPlace(slice_.kind, number, len(layers), operands, given, others)
@@ -144,8 +145,11 @@ def _hand_over(forward: Graph, backward: Graph, made: Node, slice_: Slice, numbe
         ticket.update_arg(1, [view_of(forward, inputs[name]) for name in names])
     with made.meta["val"].fake_mode:
         ticket.meta["val"] = torch.empty((), dtype=torch.int64)
-    output = next(node for node in forward.nodes if node.op == "output")
-    output.args = ([ticket if one is made else one for one in output.args[0]], *output.args[1:])
+    return ticket
+
+
+def _taken(backward: Graph, slice_: Slice, ticket: Node) -> Node:
+    """The ticket in the backward graph."""
     with backward.inserting_before(slice_.taken):
         taken = backward.placeholder(f"{slice_.taken.name}_ticket")
     taken.meta["val"] = ticket.meta["val"]

@@ -11,7 +11,7 @@ import torch
 from kompakt_runtime.compiled import operators
 from kompakt_runtime.compiled.convolutions import split
 from kompakt_runtime.compiled.derived import derive
-from kompakt_runtime.compiled.graphs import THEMSELVES, TURNS, VIEWS, base_of, name_of, outputs
+from kompakt_runtime.compiled.graphs import THEMSELVES, TURNS, VIEWS, base_of, inputs_of, name_of, outputs, set_outputs
 from kompakt_runtime.compiled.masks import SUFFIX as BITS
 from kompakt_runtime.compiled.masks import to_bits
 from kompakt_runtime.compiled.packable import SavedValue, layout_of, packable
@@ -103,7 +103,9 @@ def _chosen(
     packed, given = {value.made for value in found}, frozenset(value.taken for value in found)
     others = readable(forward, backward, results, minimum, static, given)
     # What is made of one that is packed so has another copy beside it.
-    return found, apart({made: one for made, one in others.items() if made not in packed and not given & set(one.inputs)})
+    return found, apart(
+        {made: one for made, one in others.items() if made not in packed and not given & set(one.inputs)}, backward
+    )
 
 
 def _unmeasured(before: Sequence[SavedValue], found: Sequence[SavedValue], others: Mapping[Node, Slice]) -> set[str]:
@@ -151,8 +153,7 @@ def _replace(forward: Any, backward: Any, value: SavedValue) -> None:
 
 def _ticket(graph: Any, value: SavedValue, read: list[WeightGradient]) -> Node:
     """As soon as the value is made: whatever reads it in the forward graph may be the last then."""
-    inputs = {node.name: node for node in graph.nodes if node.op == "placeholder"}
-    output = next(node for node in graph.nodes if node.op == "output")
+    inputs = inputs_of(graph)
     how = to_text([one.read for one in read])
     with graph.inserting_after(value.source):
         ticket = graph.call_function(operators.PACK, (value.source, [], how, operators.LATER))
@@ -160,7 +161,7 @@ def _ticket(graph: Any, value: SavedValue, read: list[WeightGradient]) -> Node:
         ticket.update_arg(1, [view_of(graph, inputs[one.parameter]) for one in read])
     with value.made.meta["val"].fake_mode:
         ticket.meta["val"] = torch.empty((), dtype=torch.int64)
-    output.args = ([ticket if one is value.made else one for one in output.args[0]], *output.args[1:])
+    set_outputs(graph, (ticket if one is value.made else one for one in outputs(graph)))
     return ticket
 
 

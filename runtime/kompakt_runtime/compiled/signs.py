@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.compiled.graphs import base_of, is_itself, name_of, outputs, uses
+from kompakt_runtime.compiled.graphs import base_of, inputs_of, is_itself, name_of, outputs, set_outputs, uses
 from kompakt_runtime.compiled.sizes import nbytes
 from kompakt_runtime.compiled.weight_gradients import asks_for_signs
 
@@ -27,7 +27,7 @@ def hand_over(
     """
     every = outputs(forward)
     theirs = {base_of(one) for one in every[:results] if hasattr(one, "op")}
-    by_name = {node.name: node for node in backward.nodes if node.op == "placeholder"}
+    by_name = inputs_of(backward)
     found = dict[str, set[str]]()
     for made in every[results:]:
         taken = by_name.get(getattr(made, "name", ""))
@@ -58,8 +58,7 @@ def _replace(forward: Graph, backward: Graph, value: tuple[Node, Node], asked: S
     with forward.inserting_after(made):
         mask = forward.create_node("call_function", operator, (made, 0), {}, name)
     mask.meta["val"] = operator(made.meta["val"], 0)
-    output = next(node for node in forward.nodes if node.op == "output")
-    output.args = ([both for one in output.args[0] for both in ((one, mask) if one is made else (one,))], *output.args[1:])
+    set_outputs(forward, (both for one in outputs(forward) for both in ((one, mask) if one is made else (one,))))
     with backward.inserting_after(taken):
         given = backward.placeholder(name)
     given.meta["val"] = mask.meta["val"]

@@ -4,6 +4,7 @@ the gradients that the next products are given. Pure.
 Autograd has one node for each such operation, which can be run again with noise. A graph has none, but this part can.
 """
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from kompakt_runtime.compiled.branches import is_part, joins
-from kompakt_runtime.compiled.graphs import TURNS, base_of, name_of, uses
+from kompakt_runtime.compiled.graphs import TURNS, base_of, inputs_of, name_of, reached, uses
 from kompakt_runtime.compiled.weight_gradients import PRODUCT, WeightGradient, linear_read, parameter_of
 
 Node = Any
@@ -27,7 +28,6 @@ MOMENTS: Final = frozenset({"aten.var_mean.correction"})  # of another value; a 
 EQUALS: Final = ("aten.eq.", "aten.ne.")  # what is equal to a value is not to its copy, as the largest number is to itself
 ARITHMETIC: Final = frozenset({"add", "sub", "mul", "truediv", "floordiv"})  # of Python, with sizes
 STRIDED: Final = "aten.as_strided.default"  # tells of memory, which inputs of an operator may have in another order
-NOTHING: Final[Mapping[Node, Sequence[Node]]] = {}
 MOST: Final = 400  # nodes; nobody runs more than that once more
 
 
@@ -60,11 +60,12 @@ class Slice:
 
 @dataclass(frozen=True, eq=False)
 class BackwardGraph:
-    """moving: nodes that gradients went into; deltas: of these what a product reads, or a view of it; joins: as of branches;
-    gradients: as of weight_gradients.gradients_of; packed: inputs that are packed by what their layers bear.
+    """places: of all nodes, in order; moving: those that gradients went into; deltas: of these what a product reads, or a view of
+    it; joins: as of branches; gradients: as of weight_gradients.gradients_of; packed: inputs that are packed by what their layers
+    bear.
     """
 
-    nodes: list[Node]
+    places: Mapping[Node, int]
     moving: set[Node]
     deltas: set[Node]
     joins: set[tuple[Node, Node]]
@@ -73,23 +74,12 @@ class BackwardGraph:
 
     @staticmethod
     def of(graph: Graph, gradients: Mapping[Node, set[str]], packed: frozenset[Node] = frozenset()) -> "BackwardGraph":
-        nodes = list(graph.nodes)
-        given = [node for node in nodes if node.op == "placeholder" and node.name.startswith("tangents")]
-        moving = behind(given) | set(given)
-        products = [node for node in nodes if ends(node)]
+        places = {node: place for place, node in enumerate(graph.nodes)}
+        given = [node for name, node in inputs_of(graph).items() if name.startswith("tangents")]
+        moving = reached(given)
+        products = [node for node in places if ends(node)]
         deltas = {base_of(read) for node in products for read in node.all_input_nodes if read in moving} & moving
-        return BackwardGraph(nodes, moving, deltas, joins(deltas, moving), gradients, packed)
-
-
-def behind(nodes: Iterable[Node], waiting_for: Mapping[Node, Sequence[Node]] = NOTHING) -> set[Node]:
-    """All that these nodes have an effect on. waiting_for: what will wait for a node besides those that read it."""
-    found, waiting = set[Node](), list(nodes)
-    while waiting:
-        node = waiting.pop()
-        fresh = {user for user in (*node.users, *waiting_for.get(node, ())) if user not in found}
-        found |= fresh
-        waiting += fresh
-    return found
+        return BackwardGraph(places, moving, deltas, joins(deltas, moving), gradients, packed)
 
 
 def ends(node: Node) -> bool:
@@ -101,14 +91,14 @@ def ends(node: Node) -> bool:
 def slice_of(taken: Node, graph: BackwardGraph) -> Slice | None:
     """From this input of the backward graph; None where anything is in it that cannot be run once more."""
     found = _Found({taken: None}, {}, [], [])
-    for node in graph.nodes:
+    for node in _readers(found, graph):
         reads = [one for one in node.all_input_nodes if one in found.inside and one not in found.deltas]
         if reads and is_part(node, reads, graph.moving):
             found.deltas.update(dict.fromkeys(reads))
         elif any((one, node) not in graph.joins for one in reads) and not _add(found, node, graph):
             return None
     given = [read for delta in found.deltas for node, _ in uses(delta) if (read := _given(node, graph)) is not None]
-    before = _pulled(found, given, graph, behind([taken]))
+    before = _pulled(found, given, graph)
     parameter = found.parameter(graph.gradients)
     if before is None or not parameter:
         return None
@@ -116,8 +106,23 @@ def slice_of(taken: Node, graph: BackwardGraph) -> Slice | None:
     moving = [one for one in before.inputs if one in graph.moving]
     if len(wanted) > MOST or not moving:
         return None
-    nodes = [node for node in graph.nodes if node in wanted]
+    nodes = sorted(wanted, key=lambda node: graph.places[node])
     return Slice(taken, nodes, list(before.inputs), moving, list(found.deltas), found.leaves, found.operands, parameter, given)
+
+
+def _readers(found: "_Found", graph: BackwardGraph) -> Iterator[Node]:
+    """Of the value, and of what is put inside meanwhile, in the graph's order."""
+    waiting, seen = list[tuple[int, Node]](), set[Node]()
+    follow = list(found.inside)
+    while follow or waiting:
+        for user in (user for node in follow for user in node.users if user not in seen):
+            seen.add(user)
+            heapq.heappush(waiting, (graph.places[user], user))
+        if not waiting:
+            return
+        _, node = heapq.heappop(waiting)
+        yield node
+        follow = [node] if node in found.inside and node not in found.deltas else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,9 +194,9 @@ def runs_again(node: Node) -> bool:
     return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
 
 
-def _pulled(found: _Found, given: Sequence[WeightGradient], graph: BackwardGraph, after: set[Node]) -> _Before | None:
+def _pulled(found: _Found, given: Sequence[WeightGradient], graph: BackwardGraph) -> _Before | None:
     """What the nodes inside read besides, back to what is in memory anyway; None where that depends on the value itself."""
-    before = _Before(set(), {})
+    before, after = _Before(set(), {}), _after(found, given, graph)
     waiting = [one for node in found.inside if node.op != "placeholder" for one in node.all_input_nodes]
     waiting += [node for one in (*found.operands, *given) for node in (one.operand, one.delta)]
     while waiting:
@@ -207,6 +212,13 @@ def _pulled(found: _Found, given: Sequence[WeightGradient], graph: BackwardGraph
             before.nodes.add(node)
             waiting += node.all_input_nodes
     return before
+
+
+def _after(found: _Found, given: Sequence[WeightGradient], graph: BackwardGraph) -> set[Node]:
+    """What depends on the value, as far as the last that reads here: in a graph of many layers that is a small part."""
+    readers = (*found.inside, *(one.node for one in (*found.operands, *given)))
+    last = max(graph.places[node] for node in readers)
+    return reached([next(iter(found.inside))], within=lambda node: graph.places[node] <= last)
 
 
 def is_size(node: Node) -> bool:
