@@ -32,6 +32,7 @@ POOL: Final = ("103959", "2869ce", "6c71a0", "7f04ca", "b436b2")
 HELD_OUT: Final = tuple(sorted(random.Random(HELD_OUT_SEED).sample(POOL, 3)))
 # Four racks of machines of 8 GPUs, as many as bring the load nearest to 0.85.
 _HELD_OUT_CLUSTERS: Final = {"103959": "4x1x8", "2869ce": "4x2x8", "6c71a0": "4x2x8", "7f04ca": "4x2x8", "b436b2": "4x1x8"}
+_OUTER: Final = {name: network.levels[Level.CLUSTER] for name, network in NETWORKS.items()}  # by the network's name
 _FOLDER: Final = Path(__file__).parent / "data"
 
 
@@ -78,17 +79,14 @@ class ProtocolColumn:
 
 
 def _seen() -> tuple[ProtocolColumn, ...]:
-    pairs = [(trace, name) for trace in CLUSTERS for name in NETWORKS]
-    outer = {name: network.levels[Level.CLUSTER] for name, network in NETWORKS.items()}
-    return tuple(ProtocolColumn(f"{trace}-{name}", Part.SEEN, trace, CLUSTERS[trace], outer[name]) for trace, name in pairs)
+    pairs = [(trace, name) for trace in CLUSTERS for name in _OUTER]
+    return tuple(ProtocolColumn(f"{trace}-{name}", Part.SEEN, trace, CLUSTERS[trace], _OUTER[name]) for trace, name in pairs)
 
 
 def _held_out() -> tuple[ProtocolColumn, ...]:
-    words = {"flat": 4, "congested": 32}
+    pairs = [(vc, name) for vc in HELD_OUT for name in _OUTER]
     return tuple(
-        ProtocolColumn(f"philly-{vc}-{word}", Part.HELD_OUT, vc, _HELD_OUT_CLUSTERS[vc], outer)
-        for vc in HELD_OUT
-        for word, outer in words.items()
+        ProtocolColumn(f"philly-{vc}-{name}", Part.HELD_OUT, vc, _HELD_OUT_CLUSTERS[vc], _OUTER[name]) for vc, name in pairs
     )
 
 
