@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.provenance.attachments import PREDICATE_TYPE
 from tools.provenance.clone import Clone
 from tools.provenance.images import the_image
-from tools.provenance.layout import Refused, opened
+from tools.provenance.layout import MALFORMED, Refused, malformed, opened
 from tools.provenance.sums import SUMS
 from tools.provenance.verify import problems
 from tools.provenance.verify_release import release_problems
@@ -53,7 +53,10 @@ def _parser() -> argparse.ArgumentParser:
 def _written(path: Path, arguments: argparse.Namespace) -> list[str]:
     run = Run(arguments.builder, arguments.source, arguments.invocation)
     with opened(path, to_write=True) as layout:
-        added = write(layout, Clone(arguments.clone), run)
+        try:
+            added = write(layout, Clone(arguments.clone), run)
+        except MALFORMED as error:
+            raise Refused(malformed(error)) from error
     return [f"ok {path}: attached {one['annotations'][PREDICATE_TYPE]} as {one['digest']}" for one in added]
 
 

@@ -26,6 +26,11 @@ class Refused(ValueError):
     """What was given is not what is asked for; the sentence says what is wrong with it."""
 
 
+def malformed(error: Exception) -> str:
+    """What one of MALFORMED says of a layout."""
+    return f"a document in it is not built as it should be: {error}"
+
+
 @contextmanager
 def reading(name: str) -> Iterator[None]:
     """Refuse what is malformed, and name what was read in every refusal."""

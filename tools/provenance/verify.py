@@ -6,7 +6,7 @@ from typing import Any
 from tools.provenance.attachments import IN_TOTO, PREDICATE_TYPE, Attachment, attachments
 from tools.provenance.clone import Clone
 from tools.provenance.images import SBOM, Image, the_image
-from tools.provenance.layout import MALFORMED, Json, OciLayout, Refused
+from tools.provenance.layout import MALFORMED, Json, OciLayout, Refused, malformed
 from tools.provenance.statements import CONTENTS, PROVENANCE, REQUIREMENTS, STATEMENT, build_definition
 
 
@@ -18,7 +18,7 @@ def problems(layout: OciLayout, clone: Clone, builder: str | None = None) -> lis
     except Refused as error:
         return [str(error)]
     except MALFORMED as error:
-        return [f"a document in it is not built as it should be: {error}"]
+        return [malformed(error)]
 
 
 def _faults(layout: OciLayout) -> Iterator[str]:

@@ -336,10 +336,11 @@ def test_what_is_no_layout_is_told_so(tmp_path: Path, capsys) -> None:
     assert "none: it is neither a folder nor an archive: " in nothing
 
 
-def test_an_index_that_holds_no_descriptors_is_told_so(stated: OciLayout, clone: Clone) -> None:
+@pytest.mark.parametrize("asked", ["--verify", f"--builder={RUN.builder}"])
+def test_an_index_that_holds_no_descriptors_is_told_so(stated: OciLayout, clone: Clone, asked: str, capsys) -> None:
     stated.write_index({"manifests": ["image"]})
-    (problem,) = problems(stated, clone)
-    assert problem.startswith("a document in it is not built as it should be")
+    assert main([str(stated.folder), f"--clone={clone.root}", asked]) == 1
+    assert f"{stated.folder}: a document in it is not built as it should be" in capsys.readouterr().out
 
 
 def test_an_archive_of_a_stranger_writes_nothing_beside_itself(layout: OciLayout, clone: Clone, tmp_path: Path) -> None:
