@@ -17,14 +17,22 @@ SUM: Final = "aten.add.Tensor"
 TOGETHER: Final = "aten.cat.default"
 
 
-def joins(deltas: Iterable[Node], moving: AbstractSet[Node]) -> set[tuple[Node, Node]]:
-    """Gradients with what adds another one to them, where one of the deltas is made of the same gradient number by number.
-    deltas, moving: as of slices.BackwardGraph.
+def branches(deltas: Iterable[Node], moving: AbstractSet[Node]) -> dict[Node, list[Node]]:
+    """Gradients that another one is added to, each with those of the deltas that are made of it number by number. deltas, moving:
+    as of slices.BackwardGraph.
     """
-    found = (_branch(delta, moving) for delta in deltas)
-    branches = {one for one in found if one is not None}
-    sums = ((one, user) for one in branches for user in one.users if name_of(user) == SUM)
-    return {(one, user) for one, user in sums if len([read for read in user.all_input_nodes if read in moving]) > 1}
+    found: dict[Node, list[Node]] = {}
+    for delta in deltas:
+        branch = _branch(delta, moving)
+        if branch is not None and any(joins(branch, user, moving) for user in branch.users):
+            found.setdefault(branch, []).append(delta)
+    return found
+
+
+def joins(branch: Node, user: Node, moving: AbstractSet[Node]) -> bool:
+    """Does that add another gradient to it?"""
+    reads = user.all_input_nodes
+    return name_of(user) == SUM and branch in reads and len([one for one in reads if one in moving]) > 1
 
 
 def is_part(node: Node, reads: Sequence[Node], moving: AbstractSet[Node]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from kompakt_runtime.compiled.branches import is_part, joins
+from kompakt_runtime.compiled.branches import branches, is_part, joins
 from kompakt_runtime.compiled.graphs import TURNS, base_of, inputs_of, name_of, reached, uses
 from kompakt_runtime.compiled.weight_gradients import PRODUCT, WeightGradient, linear_read, parameter_of
 
@@ -61,14 +61,14 @@ class Slice:
 @dataclass(frozen=True, eq=False)
 class BackwardGraph:
     """places: of all nodes, in order; moving: those that gradients went into; deltas: of these what a product reads, or a view of
-    it; joins: as of branches; gradients: as of weight_gradients.gradients_of; packed: inputs that are packed by what their layers
-    bear.
+    it; branches: as of branches.branches; gradients: as of weight_gradients.gradients_of; packed: inputs that are packed by what
+    their layers bear.
     """
 
     places: Mapping[Node, int]
     moving: set[Node]
     deltas: set[Node]
-    joins: set[tuple[Node, Node]]
+    branches: Mapping[Node, Sequence[Node]]
     gradients: Mapping[Node, set[str]]
     packed: frozenset[Node]
 
@@ -79,7 +79,7 @@ class BackwardGraph:
         moving = reached(given)
         products = [node for node in places if ends(node)]
         deltas = {base_of(read) for node in products for read in node.all_input_nodes if read in moving} & moving
-        return BackwardGraph(places, moving, deltas, joins(deltas, moving), gradients, packed)
+        return BackwardGraph(places, moving, deltas, branches(deltas, moving), gradients, packed)
 
 
 def ends(node: Node) -> bool:
@@ -95,7 +95,7 @@ def slice_of(taken: Node, graph: BackwardGraph) -> Slice | None:
         reads = [one for one in node.all_input_nodes if one in found.inside and one not in found.deltas]
         if reads and is_part(node, reads, graph.moving):
             found.deltas.update(dict.fromkeys(reads))
-        elif any((one, node) not in graph.joins for one in reads) and not _add(found, node, graph):
+        elif not all(_joins(one, node, graph) for one in reads) and not _add(found, node, graph):
             return None
     given = [read for delta in found.deltas for node, _ in uses(delta) if (read := _given(node, graph)) is not None]
     before = _pulled(found, given, graph)
@@ -108,6 +108,10 @@ def slice_of(taken: Node, graph: BackwardGraph) -> Slice | None:
         return None
     nodes = sorted(wanted, key=lambda node: graph.places[node])
     return Slice(taken, nodes, list(before.inputs), moving, list(found.deltas), found.leaves, found.operands, parameter, given)
+
+
+def _joins(gradient: Node, node: Node, graph: BackwardGraph) -> bool:
+    return gradient in graph.branches and joins(gradient, node, graph.moving)
 
 
 def _readers(found: "_Found", graph: BackwardGraph) -> Iterator[Node]:
@@ -233,7 +237,8 @@ def is_arithmetic(node: Node) -> bool:
 
 def _in_memory(node: Node, graph: BackwardGraph) -> bool:
     several = name_of(node) == ITEM and base_of(node) is node and name_of(node.args[0]) not in MOMENTS
-    return node.op == "placeholder" or several or ends(node) or node in graph.deltas or not runs_again(node)
+    handed = node in graph.deltas or node in graph.branches
+    return node.op == "placeholder" or several or ends(node) or handed or not runs_again(node)
 
 
 def numbered(slices: Iterable[Slice]) -> Iterator[tuple[Slice, int]]:
