@@ -154,12 +154,15 @@ def asks_for_signs(node: Node, operand: Node) -> bool:
     return bool(number) and read == [argument] and node.args[number] == 0 and not node.kwargs
 
 
-def onward(node: Node) -> list[Node]:
-    """What is made of a parameter's gradient, without the output."""
-    found = [node]
-    for one in found:
-        found += [user for user in one.users if user.op != "output" and user not in found]
-    return found
+def onward(node: Node) -> Iterator[Node]:
+    """What is made of a parameter's gradient, without the output; one by one, for of other gradients that is nearly all."""
+    found = {node: None}
+    waiting = [node]
+    for one in waiting:
+        yield one
+        fresh = dict.fromkeys(user for user in one.users if user.op != "output" and user not in found)
+        found |= fresh
+        waiting += fresh
 
 
 def _product(node: Node, operand: Node, value: Node, from_start: bool) -> tuple[Node, Node, ReadAs] | None:
