@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from kompakt_runtime.bounds import passed_on
 from kompakt_runtime.bounds.ends import End
 from kompakt_runtime.bounds.flow import Flow
 from kompakt_runtime.bounds.nonlinear import Operation
@@ -65,10 +66,12 @@ def _effects(operations: Sequence[Operation], layers: Sequence[Site | End], rela
     places = torch.tensor([operation.place for operation in operations])
     seen = torch.tensor([operation in known for operation in operations])
     nothing = torch.zeros_like(whole)
-    rows = [
-        torch.where(seen & (site in known), arrived.get(site, nothing), torch.where(places > site.place, whole, nothing))
-        for site in layers
-    ]
+
+    def elsewhere(site: Site | End) -> Tensor:
+        return torch.where(seen & (site in known), arrived.get(site, nothing), torch.where(places > site.place, whole, nothing))
+
+    passed = passed_on.arrived([one.passed_on for one in operations], relative, elsewhere)
+    rows = [passed[site] if site in passed else elsewhere(site) for site in layers]
     effects = torch.stack(rows) + _through_operands(operations, layers)
     return torch.where((effects == 0).all(0), whole, effects)
 

@@ -16,6 +16,7 @@ from kompakt_runtime.bounds import layer as bounds
 from kompakt_runtime.bounds.ends import Ends
 from kompakt_runtime.bounds.flow import Flow
 from kompakt_runtime.bounds.own_weight import OwnWeight
+from kompakt_runtime.bounds.passed_on import PassedOn
 from kompakt_runtime.bounds.site import Site
 from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.compat.graph import current_node, held
@@ -51,6 +52,7 @@ class Operation:
             one.clear()
         # By layer whose product reads what the input is made into: sums of squares of what noise did to that, and of it.
         self.read_by: dict[Any, Tensor] = {}
+        self.passed_on: PassedOn | None = None  # of compiled code
         self.over: float | None = None  # its error in the gradients over what the linear layers allow, since their step
         self.waited = False
 
@@ -93,9 +95,11 @@ class Operation:
         deltas: Sequence[tuple[Tensor, Tensor]],
         leaves: Sequence[tuple[Any, Tensor, Tensor]],
         operands: Sequence[tuple[Any, Tensor, Tensor]],
+        passed_on: PassedOn | None = None,
     ) -> None:
         """As `see`, of what stands for the operation in compiled code: pairs of what it gave and gives with noise in its inputs.
-        leaves: with the parameter whose gradient it is; operands: with the site whose product reads it.
+        leaves: with the parameter whose gradient it is; operands: with the site whose product reads it; passed_on: of
+        errors in what it was given.
         """
         if deltas:
             both = torch.stack([torch.stack((_moved(a, b), _squares(a))) for a, b in deltas])
@@ -106,6 +110,7 @@ class Operation:
                 self._see_weight(number, weight, a, b - a)
         for site, a, b in operands:
             self.read_by[site] = _plus(self.read_by.get(site), torch.stack((_moved(a, b), _squares(a))).double())
+        self.passed_on = self.passed_on if passed_on is None else passed_on.beside(self.passed_on)
 
     def _see_weight(self, number: int, weight: Any, gradient: Tensor, moved: Tensor) -> None:
         self.weights += [OwnWeight() for _ in range(len(self.weights), number + 1)]

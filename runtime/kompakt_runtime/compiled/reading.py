@@ -2,13 +2,14 @@
 
 import heapq
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
 
 from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled import operators
+from kompakt_runtime.compiled.arrivals import Arrivals
 from kompakt_runtime.compiled.graphs import base_of, inputs_of, outputs, reached, set_outputs, uses
 from kompakt_runtime.compiled.places import ReadPlace, to_text
 from kompakt_runtime.compiled.programs import has_text, to_program
@@ -35,9 +36,7 @@ def readable(
     known = {f"primals_{place + 1}" for place in static}
     moving = reached([node for name, node in inputs.items() if name not in known])
     learnt = reached(_wanting(inputs, backward)) & moving  # neither a mask of attention nor a weight in another type
-    inputs = {name: node for name, node in inputs.items() if name in known}
-    graph = BackwardGraph.of(backward, gradients_of(backward, inputs), packed)
-    found = {}
+    graph, found = backward_graph(forward, backward, static, packed), {}
     for made in saved:
         taken = by_name.get(getattr(made, "name", ""))
         own = base_of(made).op != "placeholder" and base_of(made) not in theirs
@@ -48,6 +47,15 @@ def readable(
     # One storage that two values are views of is freed when both are packed.
     whole = {base_of(made) for made in saved if made not in found and hasattr(made, "op")}
     return {made: one for made, one in found.items() if base_of(made) not in whole}
+
+
+def backward_graph(
+    forward: Graph, backward: Graph, static: frozenset[int], packed: frozenset[Node] = frozenset()
+) -> BackwardGraph:
+    """static, packed: as of `readable`."""
+    known = {f"primals_{place + 1}" for place in static}
+    inputs = {name: node for name, node in inputs_of(forward).items() if name in known}
+    return BackwardGraph.of(backward, gradients_of(backward, inputs), packed)
 
 
 def _wanting(inputs: Mapping[str, Node], backward: Graph) -> list[Node]:
@@ -62,13 +70,18 @@ def trained(forward: Graph, backward: Graph, static: frozenset[int]) -> set[Node
     return set(_wanting({name: inputs[name] for place in static if (name := f"primals_{place + 1}") in inputs}, backward))
 
 
-def pack_reads(forward: Graph, backward: Graph, found: Mapping[Node, Slice], static: frozenset[int]) -> int:
-    """Rewrites both graphs. found: as of `apart`; static: as of rewriting.rewrite. Returns how many values are packed."""
+def pack_reads(
+    forward: Graph, backward: Graph, found: Mapping[Node, Slice], static: frozenset[int], told: Mapping[Node, Arrivals]
+) -> int:
+    """Rewrites both graphs. found: as of `apart`; static: as of rewriting.rewrite; told: as of `arrivals`. Returns how many
+    values are packed.
+    """
     places = {node: place for place, node in enumerate(backward.nodes)}
     programs = _programs(found)
     others, handed, tickets = _asks_for_inputs(backward, static), dict[Node, Node](), dict[Node, Node]()
     for (slice_, number), made in zip(numbered(found.values()), found, strict=True):
-        handed[made] = _ticket(forward, made, slice_, number, others)
+        place, names = _place(slice_, number, others, told[made])
+        handed[made] = _ticket(forward, made, place, names)
         tickets[slice_.taken] = _taken(backward, slice_, handed[made])
         places[tickets[slice_.taken]] = places[slice_.taken]
     set_outputs(forward, (handed.get(one, one) for one in outputs(forward)))
@@ -132,13 +145,20 @@ def _asks_for_inputs(backward: Graph, static: frozenset[int]) -> bool:
     return any(place not in static for place in given)
 
 
-def _ticket(forward: Graph, made: Node, slice_: Slice, number: int, others: bool) -> Node:
-    """In the forward graph, made as soon as the value is."""
+def _place(slice_: Slice, number: int, others: bool, told: Arrivals) -> tuple[ReadPlace, list[str]]:
+    """With the names of the parameters that are handed over with it."""
+    linear = dict.fromkeys([slice_.parameter, *(one.parameter for one in (*slice_.operands, *slice_.given))])
+    at = {name: place for place, name in enumerate(dict.fromkeys([*linear, *told.names]))}
+    operands, given = (tuple(at[one.parameter] for one in every) for every in (slice_.operands, slice_.given))
+    targets = tuple(tuple(at[name] for name in names) for names in told.targets)
+    sources = tuple((place, tuple(at[name] for name in names)) for place, names in told.sources)
+    place = ReadPlace(slice_.kind, number, len(linear), operands, given, others, len(at), targets, sources)
+    return place, [*at, *(name for _, name in slice_.leaves)]
+
+
+def _ticket(forward: Graph, made: Node, place: ReadPlace, names: Sequence[str]) -> Node:
+    """In the forward graph, made as soon as the value is. names: of parameters."""
     inputs = inputs_of(forward)
-    layers = list(dict.fromkeys([slice_.parameter, *(one.parameter for one in (*slice_.operands, *slice_.given))]))
-    operands, given = (tuple(layers.index(one.parameter) for one in every) for every in (slice_.operands, slice_.given))
-    place = ReadPlace(slice_.kind, number, len(layers), operands, given, others)
-    names = [*layers, *(name for _, name in slice_.leaves)]
     with forward.inserting_after(made):
         ticket = forward.call_function(operators.PACK_READ, (made, [], to_text(place), operators.LATER))
     with forward.inserting_before(ticket):

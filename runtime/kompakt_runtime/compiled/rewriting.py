@@ -9,13 +9,14 @@ from typing import Any, Final
 import torch
 
 from kompakt_runtime.compiled import operators
+from kompakt_runtime.compiled.arrivals import arrivals
 from kompakt_runtime.compiled.convolutions import split
 from kompakt_runtime.compiled.derived import derive
 from kompakt_runtime.compiled.graphs import THEMSELVES, TURNS, VIEWS, base_of, inputs_of, name_of, outputs, set_outputs
 from kompakt_runtime.compiled.masks import SUFFIX as BITS
 from kompakt_runtime.compiled.masks import to_bits
 from kompakt_runtime.compiled.packable import SavedValue, layout_of, packable
-from kompakt_runtime.compiled.reading import apart, pack_reads, readable, trained, view_of
+from kompakt_runtime.compiled.reading import apart, backward_graph, pack_reads, readable, trained, view_of
 from kompakt_runtime.compiled.signs import hand_over
 from kompakt_runtime.compiled.sizes import nbytes, sizes_of
 from kompakt_runtime.compiled.slices import Slice
@@ -51,9 +52,10 @@ def rewrite(
             break
         stay |= wrong
         plain |= idle
+    told = arrivals(others, backward_graph(*graphs, static)) if static is not None else {}
     for value in found:
         _replace(*graphs, value)
-    read = pack_reads(*graphs, others, static) if static is not None and others else 0
+    read = pack_reads(*graphs, others, static, told) if static is not None and others else 0
     _say_beside(graphs[0], results)
     for graph in graphs:
         graph.lint()

@@ -9,6 +9,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kompakt_runtime.bounds.nonlinear import Operation
+from kompakt_runtime.bounds.passed_on import PassedOn
 from kompakt_runtime.bounds.site import Site
 from kompakt_runtime.budget.control import WITHIN_BUDGET
 from kompakt_runtime.codec import decode, encode, pieces
@@ -58,7 +59,7 @@ class CompiledValues:
 
     def keep_read(self, x: Tensor, views: Sequence[Tensor], place: str, beside: int) -> KeptValue:
         known = of_place(place)
-        keep = partial(self._keep_read, place=known, leaves=views[known.linear :])
+        keep = partial(self._keep_read, place=known, leaves=views[known.known :], beside=views[known.linear : known.known])
         return self._guarded(KeptValue(self, x, (), None if beside == LATER else beside), x, views[: known.linear], keep)
 
     def _guarded(self, kept: KeptValue, x: Tensor, views: Sequence[Tensor], keep: Callable[..., None]) -> KeptValue:
@@ -105,7 +106,7 @@ class CompiledValues:
 
     def _keep_read(
         self, kept: KeptValue, x: Tensor, here: Running, sites: list[Site], weights: list[Tensor], place: ReadPlace,
-        leaves: Sequence[Tensor],
+        leaves: Sequence[Tensor], beside: Sequence[Tensor],
     ) -> None:  # fmt: skip
         if self._operations is None or (place.inputs and here.exact):
             return kept.stay(x, "ValuesNeeded")
@@ -133,8 +134,20 @@ class CompiledValues:
         if operation.observing and kept.packed is not None:
             operation.see_input(x, bound)
             operands, given = ([(sites[i], weights[i]) for i in every] for every in (place.operands, place.given))
-            kept.once = ReadOnce(operation, bound, learnt, operands, given)
+            passed_on, sources = self._passed_on(sites, beside, here, place), [at for at, _ in place.sources]
+            kept.once = ReadOnce(operation, bound, learnt, operands, given, passed_on, sources)
         return None
+
+    def _passed_on(self, sites: list[Site], beside: Sequence[Tensor], here: Running, place: ReadPlace) -> PassedOn | None:
+        """Between which layers errors go; None where one has no site. beside: parameters of those after the sites."""
+        weights = [self._parameter(view, here.outermost) for view in beside]
+        others = [None if one is None else self._sites.of_parameter(one, here.module, here.outermost) for one in weights]
+        known = [one for one in (*sites, *others) if one is not None]
+        if len(known) < place.known:
+            return None
+        return PassedOn(
+            [[known[i] for i in every] for every in place.targets], [[known[i] for i in every] for _, every in place.sources]
+        )
 
     def _excluded(self, outermost: Any) -> WeakSet[Any]:
         """Modules that `exclude` was asked to keep out, and those in them: what it does when they run is not in compiled code."""

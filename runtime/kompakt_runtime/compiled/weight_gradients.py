@@ -128,7 +128,7 @@ def parameter_of(delta: Node, gradients: Mapping[Node, set[str]]) -> str:
     waiting = [delta]
     for one in waiting:
         for node, _ in uses(one):
-            found = _of_weight(node, gradients)
+            found = of_weight(node, gradients)
             if found is not None:
                 return found[0]
             if node not in waiting and len(waiting) < BEHIND:
@@ -136,7 +136,7 @@ def parameter_of(delta: Node, gradients: Mapping[Node, set[str]]) -> str:
     return ""
 
 
-def _of_weight(node: Node, gradients: Mapping[Node, set[str]]) -> tuple[str, int | None] | None:
+def of_weight(node: Node, gradients: Mapping[Node, set[str]]) -> tuple[str, int | None] | None:
     """As of `_parameter`, of a product or a convolution."""
     result = weight_result(node) if name_of(node) == CONVOLUTION else node
     return _parameter(result, gradients) if result is not None and name_of(node) in (PRODUCT, CONVOLUTION) else None

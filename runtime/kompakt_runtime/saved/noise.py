@@ -38,6 +38,10 @@ class Noise(threading.local):
         noise = tuple(one if one is None else self._even(one, 1.0).mul_(_size(one) if even else one) for one in deltas)
         return noise, _once_more(node, noise)
 
+    def like(self, t: Tensor) -> Tensor:
+        """Noise as large at each element as `t` is there."""
+        return self._even(t, 1.0).mul_(t)
+
     def _even(self, t: Tensor, bound: float) -> Tensor:
         generator = self._generators.setdefault(t.device, torch.Generator(t.device).manual_seed(0))
         return torch.empty_like(t).uniform_(-bound, bound, generator=generator)

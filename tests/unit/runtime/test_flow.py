@@ -11,6 +11,7 @@ from torch import nn
 
 from kompakt_runtime.bounds.allotment import allotted, overs
 from kompakt_runtime.bounds.flow import MOST_PASSES, Flow
+from kompakt_runtime.bounds.passed_on import PassedOn
 from kompakt_runtime.hooks.deriving import Deriving
 from kompakt_runtime.saved.noise import Noise
 from tests.support.runtime.small_training import batch
@@ -168,6 +169,7 @@ class Known:
     def __init__(self, place: int, tolerance: float = 0.0, error: float | None = 0.0, elements: int = 1) -> None:
         self.place, self.tolerance, self.elements, self._error = place, tolerance, elements, error
         self.read_by: dict[Any, torch.Tensor] = {}
+        self.passed_on: PassedOn | None = None
 
     def relative(self):
         return None if self._error is None else torch.tensor([self._error**2], dtype=torch.float64)
