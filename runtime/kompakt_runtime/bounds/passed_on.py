@@ -46,8 +46,9 @@ def arrived(
 ) -> dict[Site, Tensor]:
     """For each layer that parts give gradients to, the squared relative error of that gradient by each operation.
 
-    parts: by operation; relative: the squared relative errors that each operation brings into the gradients that it gives;
-    elsewhere: the errors at a layer as they are taken to be where nothing is known, which is most. One read from the device.
+    parts: by operation, None where one does not tell; relative: the squared relative errors that each operation brings into the
+    gradients that it gives; elsewhere: the errors at a layer as they are taken to be where nothing is known, which is most. One
+    read from the device.
     """
     carried = _carried(parts)
     before = {site: {one for shares in every for sources, _ in shares for one in sources} for site, every in carried.items()}
@@ -56,9 +57,11 @@ def arrived(
     except CycleError:  # as of layers that run several times
         return {}
     found = {site: elsewhere(site) for site in order}
+    told = torch.tensor([part is not None for part in parts])  # the others may bring errors in anywhere
     for site in (one for one in order if one in carried):
         most, own = found[site], _own(site, parts, relative)
-        found[site] = torch.minimum(most, own + _largest(_given(shares, found, most) for shares in carried[site]))
+        error = own + _largest(_given(shares, found, most) for shares in carried[site])
+        found[site] = torch.where(told, torch.minimum(most, error), most)
     return {site: found[site] for site in carried}
 
 

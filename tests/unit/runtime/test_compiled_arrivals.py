@@ -196,7 +196,11 @@ def test_errors_go_down_from_layer_to_layer_by_their_shares():
 
 def test_what_another_part_brings_in_counts_too():
     carrying, beside = PassedOn([[BOTTOM]], [[TOP]], shares([0.0])), PassedOn([[BOTTOM]])
-    assert found(carrying, beside, None) == {BOTTOM: [1.0, 1.0, 0.0]}
+    assert found(carrying, beside) == {BOTTOM: [1.0, 1.0]}
+
+
+def test_of_an_operation_that_does_not_tell_all_counts():
+    assert found(PassedOn([[BOTTOM]], [[TOP]], shares([0.0])), None) == {BOTTOM: [1.0, 100.0]}
 
 
 def test_no_more_arrives_than_without_knowing():
