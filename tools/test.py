@@ -2,15 +2,18 @@
 
 Levels: static (format, lint, types, import contracts), unit, contract, browser, gpu, versions, cluster, node. The last line
 counts all. `versions` runs some tests of the level cluster on an older version of Kubernetes; `node` has one kubelet of it: each
-supported one in turn, by the number of commits (or KOMPAKT_KUBERNETES and KOMPAKT_KUBELET name one). The last two levels mostly
-wait (for Leases, kubelets, machines that come back). With four processors or more they run side by side, and each is shown whole
-when it is over; with fewer, or `--one-by-one`, they run one after the other and are shown as they go.
+supported one in turn, by the number of commits (or KOMPAKT_KUBERNETES and KOMPAKT_KUBELET name one).
+Static, unit and contract compute. They run behind the others, at a low priority, and are shown whole when they are over. The
+last two levels mostly wait (for Leases, kubelets, machines that come back). With four processors or more they run side by side,
+and each is shown whole as well. `--one-by-one` runs no two levels at once and shows each as it goes.
 `--fast` runs what needs neither PyTorch nor a cluster, in less than two minutes: static, unit without the runtime's, contract.
 """
 
 import argparse
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +26,7 @@ from pathlib import Path
 from threading import Lock
 
 from tools import debian
+from tools.behind import Behind
 from tools.kube.binaries import ENV_FOLDER
 from tools.kube.programs import ENV_KUBELET, ENV_KUBERNETES, NEWEST_MINOR, OLDEST_MINOR, PROGRAMS, SIMULATED, NoProgram
 
@@ -33,6 +37,8 @@ TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
 EVERY_CORE = ("-n", "auto", "--maxprocesses=8", "--dist=worksteal")
 # Each with a control plane of its own (1 GB), which mostly waits. The tests of a file share its nodes and stay together.
 TWO_CLUSTERS = ("-n", "2", "--dist=loadfile")
+COMPUTE = ("static", "unit", "contract")  # what runs behind the other levels
+PATIENT = ("-o", "timeout=900")  # its tests wait for processors, and say later than others that they hang
 SIDE_BY_SIDE_PROCESSORS = 4  # with two, both levels at once kept each other waiting until tests ran into their limits
 
 
@@ -252,6 +258,39 @@ def run_batch(levels: Sequence[TestLevel], extra: list[str]) -> Count:
         return sum(threads.map(lambda level: run_level(level, extra, terminal), levels), Count())
 
 
+def of_text(returncode: int, text: str) -> Count:
+    """What the last line of a run says; one that broke before that line is one failure."""
+    found = re.search(r"^(\d+) passed, (\d+) failed, (\d+) skipped\n\Z", text, re.MULTILINE)
+    result = Count(*map(int, found.groups())) if found else Count()
+    return result if returncode == 0 or result.failed else result + Count(failed=1)
+
+
+def split(wanted: Sequence[str], one_by_one: bool) -> tuple[list[str], list[str]]:
+    """Names of what runs behind, and of what it runs behind."""
+    behind = [name for name in wanted if name in COMPUTE]
+    before = [name for name in wanted if name not in COMPUTE]
+    return ([], list(wanted)) if one_by_one or FAST.name in wanted or not before else (behind, before)
+
+
+def run_before(names: Sequence[str], one_by_one: bool, extra: list[str]) -> Count:
+    """Levels that are shown as they go, where no two of them run at once."""
+    total = run_static() if "static" in names else Count()
+    chosen = [level for level in [*LEVELS, FAST] if level.name in names]
+    return sum((run_batch(batch, extra) for batch in batches(chosen, one_by_one)), total)
+
+
+def run_behind(names: Sequence[str], before: Callable[[], Count], extra: list[str]) -> Count:
+    """`before`, and levels behind it, of which all is shown when they are over."""
+    levels = [f"--level={name}" for name in names]
+    command = [sys.executable, "-m", "tools.test", *levels, "--one-by-one", "--", *PATIENT, *extra]
+    with Behind(command, ROOT) as process:
+        say(f"{', '.join(names)}: run behind the others")
+        total = before()
+        returncode, text = process.ended()
+    say(f"{', '.join(names)}: are over, and wrote\n{text}")
+    return total + of_text(returncode, text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     names = [level.name for level in LEVELS]
@@ -262,13 +301,16 @@ def main() -> int:
     arguments = parser.parse_args()
     wanted = ["static", "fast"] if arguments.fast else arguments.level or ["static", *names]
     os.chdir(ROOT)
-    total = run_static() if "static" in wanted else Count()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what runs below it ends with it
     if not arguments.fast:
         install_torch()
         install_compiler()
-    chosen = [level for level in [*LEVELS, FAST] if level.name in wanted]
-    for batch in batches(chosen, arguments.one_by_one or crowded()):
-        total += run_batch(batch, arguments.pytest)
+    behind, names = split(wanted, arguments.one_by_one)
+
+    def before() -> Count:
+        return run_before(names, arguments.one_by_one or crowded(), arguments.pytest)
+
+    total = run_behind(behind, before, arguments.pytest) if behind else before()
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return int(total.failed > 0)
 

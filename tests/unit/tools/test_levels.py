@@ -1,7 +1,9 @@
 """How `make test` shares the machine out among its levels, and keeps apart what they write."""
 
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Lock
 
 import pytest
@@ -40,6 +42,55 @@ def test_levels_at_once_are_each_shown_whole_and_keep_their_own_verdict(capsys: 
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("cluster", "node"))]
     assert codes == [0, 3]
     assert lines in [[f"{word} {i}" for word in order for i in range(3)] for order in (("cluster", "node"), ("node", "cluster"))]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "one_by_one", "behind", "before"),
+    [
+        ("static unit contract cluster node", False, "static unit contract", "cluster node"),
+        ("unit node", True, "", "unit node"),
+        ("static unit contract", False, "", "static unit contract"),  # what would they run behind?
+        ("unit", False, "", "unit"),
+        ("node", False, "", "node"),
+        ("static fast", False, "", "static fast"),
+    ],
+)
+def test_what_computes_runs_behind_what_needs_its_time(wanted: str, one_by_one: bool, behind: str, before: str) -> None:
+    assert levels.split(wanted.split(), one_by_one) == (behind.split(), before.split())
+
+
+@pytest.mark.parametrize(
+    ("returncode", "text", "count"),
+    [
+        (0, "== unit: begins\n12 passed in 3 s\n10 passed, 0 failed, 2 skipped\n", levels.Count(10, 0, 2)),
+        (1, "10 passed, 3 failed, 2 skipped\n", levels.Count(10, 3, 2)),
+        (1, "10 passed, 0 failed, 2 skipped\n", levels.Count(10, 1, 2)),
+        (1, "Traceback: 10 passed, 0 failed, 2 skipped\nand then\n", levels.Count(failed=1)),
+        (-15, "", levels.Count(failed=1)),
+    ],
+)
+def test_levels_behind_count_by_their_last_line_and_what_breaks_is_a_failure(
+    returncode: int, text: str, count: levels.Count
+) -> None:
+    assert levels.of_text(returncode, text) == count
+
+
+def test_levels_behind_are_shown_whole_after_the_others_and_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("sh", "nice", "gcc"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "/bin/false")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("KOMPAKT_REQUIRE", "gpu")  # of which there is no sign on that path: a failure
+
+    def before() -> levels.Count:
+        print("before", flush=True)
+        return levels.Count(passed=2)
+
+    total = levels.run_behind(["gpu"], before, [])
+    shown = capfd.readouterr().out
+    assert total == levels.Count(passed=2, failed=1)
+    assert shown.index("before") < shown.index("are over, and wrote") < shown.index("== gpu: required by KOMPAKT_REQUIRE, but")
 
 
 def test_every_older_version_has_its_turn_and_whoever_names_one_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
