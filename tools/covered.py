@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.test import EVERY_CORE, ROOT
+from tools.levels import EVERY_CORE, ROOT
 
 FOLDERS = ("tests/unit", "tests/contract")
 LEAST = 10  # modules that are named

@@ -27,16 +27,11 @@ from threading import Lock
 
 from tools import debian
 from tools.behind import Behind
-from tools.kube.binaries import ENV_FOLDER
-from tools.kube.programs import ENV_KUBELET, ENV_KUBERNETES, NEWEST_MINOR, OLDEST_MINOR, PROGRAMS, SIMULATED, NoProgram
+from tools.kube.programs import NoProgram
+from tools.levels import FAST, LEVELS, ROOT, TestLevel, environment
 
-ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
-# At most eight processes, since each may load PyTorch (0.5 GB); a process that is done takes tests over from a busy one.
-EVERY_CORE = ("-n", "auto", "--maxprocesses=8", "--dist=worksteal")
-# Each with a control plane of its own (1 GB), which mostly waits. The tests of a file share its nodes and stay together.
-TWO_CLUSTERS = ("-n", "2", "--dist=loadfile")
 COMPUTE = ("static", "unit", "contract")  # what runs behind the other levels
 PATIENT = ("-o", "timeout=900")  # its tests wait for processors, and say later than others that they hang
 SIDE_BY_SIDE_PROCESSORS = 4  # with two, both levels at once kept each other waiting until tests ran into their limits
@@ -52,90 +47,6 @@ class Count:
 
     def __add__(self, other: "Count") -> "Count":
         return Count(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
-
-
-@dataclass(frozen=True, slots=True)
-class TestLevel:
-    """A test level: `obstacle` answers None when it can run here, else why not.
-
-    `programs` are fetched or built before it begins: that can take many minutes once, longer than any test may.
-    `spread` says how pytest-xdist shares its tests out among processes; none for tests that need the machine for themselves.
-    """
-
-    name: str
-    obstacle: Callable[[], str | None]
-    programs: tuple[str, ...] = ()
-    spread: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()  # below tests/, where the level is more than the folder of its name
-    options: tuple[str, ...] = ()
-    without: str = ""  # packages that are left unused although they may be installed
-    older: str = ""  # the variable that names an older version of Kubernetes
-    waits: bool = False  # most of its time: it leaves processors to another such level
-
-
-def no_obstacle() -> str | None:
-    return None
-
-
-def node_obstacle() -> str | None:
-    from tools.kube import elsewhere, host  # only this level needs them
-
-    return elsewhere.obstacle() if os.environ.get("KOMPAKT_CLUSTER") else host.obstacle()
-
-
-def browser_obstacle() -> str | None:
-    from tools.browser import obstacle  # installs Chromium where it may
-
-    return obstacle()
-
-
-def gpu_obstacle() -> str | None:
-    if not any((ROOT / "tests" / "gpu").glob("test_*.py")):
-        return "there are no GPU tests yet"
-    return None if shutil.which("nvidia-smi") else "this machine has no NVIDIA driver (nvidia-smi is not on PATH)"
-
-
-def one_version_obstacle() -> str | None:
-    return f"{ENV_FOLDER} names the programs of one version" if os.environ.get(ENV_FOLDER) else None
-
-
-def commits() -> int:
-    """Of the history of this checkout; 0 where there is none."""
-    done = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return int(done.stdout or 0)
-
-
-def in_turn(number: int) -> str:
-    """The older version of Kubernetes whose turn it is: the same for everybody who tests a commit."""
-    return f"1.{OLDEST_MINOR + number % (NEWEST_MINOR - OLDEST_MINOR)}"
-
-
-OLDER_TESTS = tuple(f"cluster/test_{name}.py" for name in ("definitions", "control_plane", "path", "admission", "operator"))
-LEVELS = [
-    TestLevel("unit", no_obstacle, spread=EVERY_CORE),
-    TestLevel("contract", no_obstacle, ("helm",), spread=EVERY_CORE),
-    TestLevel("browser", browser_obstacle),
-    TestLevel("gpu", gpu_obstacle),
-    TestLevel(
-        "versions",
-        one_version_obstacle,
-        (*SIMULATED, "helm", "kubelet"),
-        spread=TWO_CLUSTERS,
-        folders=OLDER_TESTS,
-        older=ENV_KUBERNETES,
-    ),
-    TestLevel("cluster", no_obstacle, (*SIMULATED, "helm", "oras", "registry"), spread=TWO_CLUSTERS, waits=True),
-    TestLevel("node", node_obstacle, tuple(name for name, one in PROGRAMS.items() if not one.cgo), waits=True, older=ENV_KUBELET),
-]
-FAST = TestLevel(
-    "fast",
-    no_obstacle,
-    ("helm",),
-    spread=EVERY_CORE,
-    folders=("unit", "contract"),
-    options=("--ignore=tests/unit/runtime",),
-    without="torch",
-)
 
 
 def say(text: str) -> None:
@@ -186,13 +97,6 @@ def run(command: list[str], level: TestLevel, terminal: "Lock | None") -> int:
             say(f"{level.name}: is over, and wrote")
             print(written.read().decode(errors="replace"), flush=True)
         return done.returncode
-
-
-def environment(level: TestLevel) -> dict[str, str]:
-    """One thread a process for PyTorch where there is a process on each core already: more only wait for each other."""
-    threads = {"OMP_NUM_THREADS": "1"} if level.spread else {}
-    older = {level.older: in_turn(commits())} if level.older and not one_version_obstacle() else {}
-    return older | os.environ | threads | ({"KOMPAKT_WITHOUT": level.without} if level.without else {})
 
 
 def fetch(level: TestLevel) -> None:

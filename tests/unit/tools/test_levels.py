@@ -8,7 +8,8 @@ from threading import Lock
 
 import pytest
 
-from tools import test as levels
+from tools import levels
+from tools import test as runner
 
 WRITES = "import sys, time\nfor i in range(3): print({0!r}, i, flush=True); time.sleep(0.05)\nsys.exit({1})"
 
@@ -23,7 +24,7 @@ WRITES = "import sys, time\nfor i in range(3): print({0!r}, i, flush=True); time
 )
 def test_only_levels_that_mostly_wait_run_at_once(wanted: str, one_by_one: bool, batches: list[list[str]]) -> None:
     chosen = [level for level in levels.LEVELS if level.name in wanted.split()]
-    assert [[level.name for level in batch] for batch in levels.batches(chosen, one_by_one)] == batches
+    assert [[level.name for level in batch] for batch in runner.batches(chosen, one_by_one)] == batches
 
 
 @pytest.mark.parametrize(("processors", "crowded"), [(2, True), (3, True), (4, False)])
@@ -31,14 +32,14 @@ def test_two_levels_run_at_once_only_where_processors_are_enough(
     monkeypatch: pytest.MonkeyPatch, processors: int, crowded: bool
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)))
-    assert levels.crowded() == crowded
+    assert runner.crowded() == crowded
 
 
 def test_levels_at_once_are_each_shown_whole_and_keep_their_own_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     terminal, level = Lock(), levels.LEVELS[0]
     commands = [[sys.executable, "-c", WRITES.format(word, code)] for word, code in (("cluster", 0), ("node", 3))]
     with ThreadPoolExecutor(2) as threads:
-        codes = list(threads.map(lambda command: levels.run(command, level, terminal), commands))
+        codes = list(threads.map(lambda command: runner.run(command, level, terminal), commands))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("cluster", "node"))]
     assert codes == [0, 3]
     assert lines in [[f"{word} {i}" for word in order for i in range(3)] for order in (("cluster", "node"), ("node", "cluster"))]
@@ -56,23 +57,23 @@ def test_levels_at_once_are_each_shown_whole_and_keep_their_own_verdict(capsys: 
     ],
 )
 def test_what_computes_runs_behind_what_needs_its_time(wanted: str, one_by_one: bool, behind: str, before: str) -> None:
-    assert levels.split(wanted.split(), one_by_one) == (behind.split(), before.split())
+    assert runner.split(wanted.split(), one_by_one) == (behind.split(), before.split())
 
 
 @pytest.mark.parametrize(
     ("returncode", "text", "count"),
     [
-        (0, "== unit: begins\n12 passed in 3 s\n10 passed, 0 failed, 2 skipped\n", levels.Count(10, 0, 2)),
-        (1, "10 passed, 3 failed, 2 skipped\n", levels.Count(10, 3, 2)),
-        (1, "10 passed, 0 failed, 2 skipped\n", levels.Count(10, 1, 2)),
-        (1, "Traceback: 10 passed, 0 failed, 2 skipped\nand then\n", levels.Count(failed=1)),
-        (-15, "", levels.Count(failed=1)),
+        (0, "== unit: begins\n12 passed in 3 s\n10 passed, 0 failed, 2 skipped\n", runner.Count(10, 0, 2)),
+        (1, "10 passed, 3 failed, 2 skipped\n", runner.Count(10, 3, 2)),
+        (1, "10 passed, 0 failed, 2 skipped\n", runner.Count(10, 1, 2)),
+        (1, "Traceback: 10 passed, 0 failed, 2 skipped\nand then\n", runner.Count(failed=1)),
+        (-15, "", runner.Count(failed=1)),
     ],
 )
 def test_levels_behind_count_by_their_last_line_and_what_breaks_is_a_failure(
-    returncode: int, text: str, count: levels.Count
+    returncode: int, text: str, count: runner.Count
 ) -> None:
-    assert levels.of_text(returncode, text) == count
+    assert runner.of_text(returncode, text) == count
 
 
 def test_levels_behind_are_shown_whole_after_the_others_and_count(
@@ -83,13 +84,13 @@ def test_levels_behind_are_shown_whole_after_the_others_and_count(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("KOMPAKT_REQUIRE", "gpu")  # of which there is no sign on that path: a failure
 
-    def before() -> levels.Count:
+    def before() -> runner.Count:
         print("before", flush=True)
-        return levels.Count(passed=2)
+        return runner.Count(passed=2)
 
-    total = levels.run_behind(["gpu"], before, [])
+    total = runner.run_behind(["gpu"], before, [])
     shown = capfd.readouterr().out
-    assert total == levels.Count(passed=2, failed=1)
+    assert total == runner.Count(passed=2, failed=1)
     assert shown.index("before") < shown.index("are over, and wrote") < shown.index("== gpu: required by KOMPAKT_REQUIRE, but")
 
 
@@ -111,5 +112,5 @@ def test_older_versions_need_programs_of_their_own(monkeypatch: pytest.MonkeyPat
 def test_a_level_whose_programs_cannot_be_had_fails(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("KOMPAKT_KUBERNETES", "1.2")
     level = levels.TestLevel("versions", levels.no_obstacle, ("kubectl",))
-    assert levels.run_level(level, []) == levels.Count(failed=1)
+    assert runner.run_level(level, []) == runner.Count(failed=1)
     assert "give one of 1.35, 1.36, 1.37" in capfd.readouterr().err
