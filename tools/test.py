@@ -34,6 +34,7 @@ BIN = Path(sys.executable).parent
 TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
 COMPUTE = ("static", "unit", "contract")  # what runs behind the other levels
 PATIENT = ("-o", "timeout=900")  # its tests wait for processors, and say later than others that they hang
+SLOWEST = ("--durations=10", "--durations-min=5")  # whoever finds a run long sees where to begin
 SIDE_BY_SIDE_PROCESSORS = 4  # with two, both levels at once kept each other waiting until tests ran into their limits
 
 
@@ -81,7 +82,7 @@ def run_pytest(level: TestLevel, extra: list[str], terminal: "Lock | None") -> C
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
         folders = [f"tests/{name}" for name in level.folders or [level.name]]
-        options = [f"--junitxml={report}", "-q", *level.spread, *level.options]
+        options = [f"--junitxml={report}", "-q", *SLOWEST, *level.spread, *level.options]
         command = [sys.executable, "-m", "pytest", *folders, *options, *extra]
         return count(report, run(command, level, terminal))
 
