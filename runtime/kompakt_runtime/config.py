@@ -24,6 +24,7 @@ NONLINEAR: Final = {"Keep": "Exact", "Bounded": "Bounded"}
 OFFLOAD: Final = ("Auto", "Never")
 # Training goes on with a larger batch than fits without compression, or an attempt that will do so is prepared.
 RAISING: Final = ("Measure", "Raise")
+MEASURING: Final = ("Suggest", "Measure")  # steps with this batch say which one fits
 
 # Written by the operator; the same names stand in kompakt_core.contract, which this package cannot import.
 ENV_MODE: Final = "KOMPAKT_MODE"

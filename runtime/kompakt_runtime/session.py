@@ -16,7 +16,7 @@ from kompakt_runtime.bounds.sites import Sites
 from kompakt_runtime.budget.control import BudgetControl, Memory
 from kompakt_runtime.budget.passes import digest
 from kompakt_runtime.budget.plan import RecordedStep
-from kompakt_runtime.config import RAISING, Mode, RuntimeConfig
+from kompakt_runtime.config import MEASURING, RAISING, Mode, RuntimeConfig
 from kompakt_runtime.cost.headroom import Headroom
 from kompakt_runtime.cost.overhead import Overhead
 from kompakt_runtime.cost.raising import Raising
@@ -52,13 +52,16 @@ class Session:
         elsewhere = (offloading or Offloading)(self.figures) if config.offload == "Auto" else None
         reader = partial(memory, self.figures) if memory is not None else Memory
         settings = digest([getattr(config, name) for name in PLANNED_FOR])
-        self._budget = BudgetControl(config.memory_budget, reader, lambda: self.figures.holding.now.plain, settings)
+        measures = config.batch in MEASURING
+        self._budget = BudgetControl(
+            config.memory_budget, reader, lambda: self.figures.holding.now.plain, settings, earlier=not measures
+        )
         self.planned = self._budget.earlier
         self.figures.budget = self._budget.said
         self.hooks = Hooks(config, self.figures, self.sites, operations, elsewhere, self._budget)
         # Called after each optimizer step, when all of it is counted.
         self.stepped: Callable[[], None] = lambda: None
-        self._headroom = Headroom(self.figures) if config.batch != "Keep" else None
+        self._headroom = Headroom(self.figures, self._budget.room) if config.batch != "Keep" else None
         # A raised batch does not fit without compression, nor may a step that is to stay within a budget.
         plain = config.overhead and config.batch not in RAISING and config.memory_budget is None
         self._overhead = Overhead(self.figures, plain=plain, timed=config.overhead, measured=observed)
@@ -152,8 +155,10 @@ class Session:
         self._watch(Headroom.stepping)
 
     def _watch(self, moment: Callable[..., None], *what: Any) -> None:
-        """Tells the watcher of memory, if there is one; steps that run plainly are none to learn from."""
-        if self._headroom is None or self._overhead.disturbed:
+        """Tells the watcher of memory, if there is one; steps that run plainly are none to learn from, nor are those in which a
+        plan leaves as it is what of a larger batch would be packed.
+        """
+        if self._headroom is None or self._overhead.disturbed or self._budget.ever_left:
             return
         try:
             moment(self._headroom, *what)

@@ -23,7 +23,6 @@ from kompakt_runtime.budget.unseen import UnseenBytes, spare
 from kompakt_runtime.cost.headroom import held, limit, peak
 from kompakt_runtime.cost.overhead import NOTHING, Clock
 
-WITHIN_BUDGET: Final = "WithinBudget"  # why a layer stays as it is
 OTHERS: Final = 32  # steps of other optimizers after which the first one is taken to step no more
 FIRST: Final = 3  # optimizer steps before one is recorded: bounds settle, the optimizer's state is made
 
@@ -56,11 +55,12 @@ class BudgetControl:
         memory: Callable[[Any], Any] = Memory,
         saved: Callable[[], int] = lambda: 0,
         settings: str = "",
+        earlier: bool = True,
     ) -> None:
         """memory: what reads a device's; saved: bytes that plain autograd would have held at most in the step that runs;
-        settings: as EarlierPlan.
+        settings: as EarlierPlan; earlier: whether the plan of an earlier attempt may be used.
         """
-        self.earlier = EarlierPlan("" if asked is None else asked.text, settings)
+        self.earlier = EarlierPlan("" if asked is None else asked.text, settings, earlier)
         self._asked, self._memory_of, self._saved = asked, memory, saved
         self._memory: Memory | None = None
         self._clock: Clock | None = None
@@ -75,6 +75,7 @@ class BudgetControl:
         self._others = 0  # steps of other optimizers since the last of the first one
         self._plain: frozenset[str] = frozenset()
         self._left = False  # the plan left something as it is in this step
+        self.ever_left = False  # in any step: until then peaks are those of packing all
         self._measured = False  # a layer was measured in this step
         self._size = 0  # of the step that was recorded last, as `saved` has it
         self._origin = 0  # the most before the first forward pass
@@ -85,6 +86,10 @@ class BudgetControl:
         self._seen: Any = None  # bytes of a step by the plan at each moment, without those
         self._state = 0
         self._figures: BudgetFigures | None = None
+
+    def room(self) -> int | None:
+        """Bytes that a step may take and the plan still say so; None where there is no budget, or its device is not known yet."""
+        return None if self._memory is None else self._budget - spare(self._budget)
 
     def given(self, model: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """An outermost forward pass begins, which is given that."""
@@ -129,6 +134,7 @@ class BudgetControl:
         """Whether what this layer or operation reads stays as it is. While it is measured, it is packed."""
         stays = by.name in self._plain and self._recording is None and not by.observing
         self._left |= stays
+        self.ever_left |= stays
         self._measured |= by.observing
         return stays
 

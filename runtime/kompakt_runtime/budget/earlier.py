@@ -12,6 +12,7 @@ from kompakt_runtime.budget.unseen import UnseenBytes
 IN_FORCE: Final = "in force from the first step"
 OTHER_CONDITIONS: Final = "not used: the budget, the version of torch, the device or the settings were others"
 LARGER: Final = "not used: it was made for another model, or for steps that are smaller or cannot be compared"
+BATCH_MEASURED: Final = "not used: a batch is suggested by steps that pack all"
 EXCEEDED: Final = "given up: a step took more than the budget"
 
 
@@ -20,9 +21,11 @@ class EarlierPlan:
     whoever writes that down set it back. words: for the report, what became of it; "" where there was none.
     """
 
-    def __init__(self, asked: str, settings: str) -> None:
-        """asked: the budget as the user writes it; settings: a digest of those that change what is packed, or how tightly."""
-        self._asked, self._settings = asked, settings
+    def __init__(self, asked: str, settings: str, used: bool = True) -> None:
+        """asked: the budget as the user writes it; settings: a digest of those that change what is packed, or how tightly; used:
+        whether this attempt may go by it.
+        """
+        self._asked, self._settings, self._used = asked, settings, used
         self.passes = SeenPasses()
         self.changed = False
         self.words = ""
@@ -34,8 +37,8 @@ class EarlierPlan:
 
     def load(self, state: object) -> None:
         """Raises ValueError that names what is wrong."""
-        self._plan = KeptPlan.of(state, self._asked)
-        self.words = IN_FORCE
+        plan = KeptPlan.of(state, self._asked)
+        self._plan, self.words = (plan, IN_FORCE) if self._used else (None, BATCH_MEASURED)
 
     def state(self) -> dict[str, Any]:
         """{} while there is no plan."""

@@ -11,7 +11,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from kompakt_runtime.bounds.nonlinear import Operation
 from kompakt_runtime.bounds.passed_on import PassedOn
 from kompakt_runtime.bounds.site import Site
-from kompakt_runtime.budget.control import WITHIN_BUDGET
 from kompakt_runtime.codec import decode, encode, pieces
 from kompakt_runtime.codec.features import BoundsWanted, agreed
 from kompakt_runtime.codec.format import LOSSY
@@ -25,7 +24,7 @@ from kompakt_runtime.compiled.places import of_text as of_place
 from kompakt_runtime.compiled.running import Running
 from kompakt_runtime.compiled.weight_gradients import of_text
 from kompakt_runtime.config import Mode
-from kompakt_runtime.figures.counted import COMPILED, SWITCHED_OFF
+from kompakt_runtime.figures.counted import COMPILED, SWITCHED_OFF, WITHIN_BUDGET
 from kompakt_runtime.saved.compare import sample
 from kompakt_runtime.saved.noise import Noise
 from kompakt_runtime.scope.exclusions import excluded, kept_out

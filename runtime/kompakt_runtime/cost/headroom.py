@@ -4,7 +4,7 @@ On GPUs the caching allocator's own counts, reserved bytes among them; on CPUs r
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ WATCHED: Final = 16  # steps in which memory is read at each saved tensor as wel
 COUNTED: Final = 1000  # weights of less than the 1000th part of all bytes are left out: their gradients count as growing
 LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 STATUS: Final = "/proc/self/status"
+BUDGET: Final = "the memory budget, less what of it is left over"
 
 
 class Headroom:
@@ -36,8 +37,9 @@ class Headroom:
     all by name, of the first one given to a module inside.
     """
 
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+    def __init__(self, figures: Figures, budget: Callable[[], int | None] = lambda: None) -> None:
+        """budget: bytes that a step may take where it was given a budget."""
+        self._figures, self._budget = figures, budget
         self._device: Any = None
         self._held = 0
         self._state = 0
@@ -148,9 +150,15 @@ class Headroom:
         self._state = sum(map(_bytes, _state(optimizer, self._device)))
         self._count()
         if self._figures.steps >= STEPS:
-            there = limit(self._device, os.environ)
-            self._figures.batch_memory = there, limit_words(self._device, os.environ)
-            self._figures.suggested_batch = self._suggested(there)
+            self._figures.batch_memory = self._room()
+            self._figures.suggested_batch = self._suggested(self._figures.batch_memory[0])
+
+    def _room(self) -> tuple[int, str]:
+        """Bytes that a step may take, and whose limit that is."""
+        there, budget = limit(self._device, os.environ), self._budget()
+        if budget is not None and budget < there:
+            return budget, BUDGET
+        return there, limit_words(self._device, os.environ)
 
     def _suggested(self, there: int) -> int:
         moments = [Taken(self._figures.batch, peak, fixed) for fixed, peak in self._moments.items() if peak > fixed]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kompakt_runtime.config import EXIT_CONFIG, RuntimeConfig
 from kompakt_runtime.figures import export
-from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.figures.counted import WITHIN_BUDGET, Figures
 
 # The first three steps have bounds of their own, are measured, and make the optimizer's state; the others are ordinary ones.
 STEPS: Final = 8
@@ -30,7 +30,7 @@ class Raising:
         self._config, self._figures, self._end = config, figures, end
         self._first: int | None = None
         self._steps = 0
-        self._compressed = 0
+        self._served = 0
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer step is over. Raises SystemExit where something of it was not compressed that should have been."""
@@ -46,11 +46,12 @@ class Raising:
 
     def _failure(self) -> str:
         with self._figures.lock:
-            before, self._compressed = self._compressed, self._figures.compressed
+            # What the plan of a budget leaves as it is fits as it is.
+            before, self._served = self._served, self._figures.compressed + self._figures.raw[WITHIN_BUDGET]
             failed = [reason for reason in self._figures.raw if reason.startswith(FAILURES)]
         if failed:
             return failed[0]
-        return "" if self._compressed > before else "NothingCompressed"
+        return "" if self._served > before else "NothingCompressed"
 
     def _fail(self, reason: str) -> None:
         self._figures.failure = reason

@@ -11,6 +11,7 @@ from kompakt_runtime.figures.kept import KeptModules
 from kompakt_runtime.uses.tried import Tried
 from kompakt_runtime.uses.unknown import UnknownReaders
 
+WITHIN_BUDGET = "WithinBudget"  # why a layer stays as it is by the plan of a budget
 COMPILED = "Compiled"  # a module call or a tensor of torch.compile's code, which is passed through
 SWITCHED_OFF = "SwitchedOff"  # a forward pass that ran as without us, because of the file that asks for it
 

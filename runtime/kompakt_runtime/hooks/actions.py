@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from kompakt_runtime.budget.control import WITHIN_BUDGET, BudgetControl
+from kompakt_runtime.budget.control import BudgetControl
 from kompakt_runtime.codec import pieces
 from kompakt_runtime.codec.features import BoundsWanted, agreed
 from kompakt_runtime.codec.rounding import Seeds
 from kompakt_runtime.codec.select import PACKING, encoder, working_bytes
-from kompakt_runtime.figures.counted import Figures
+from kompakt_runtime.figures.counted import WITHIN_BUDGET, Figures
 from kompakt_runtime.hooks.deriving import Deriving, magnitude
 from kompakt_runtime.saved import states
 from kompakt_runtime.saved.account import Account
