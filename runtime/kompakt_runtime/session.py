@@ -13,7 +13,8 @@ from kompakt_runtime.bounds.observe import after_step, renew_operations, settle_
 from kompakt_runtime.bounds.remembered import Remembered
 from kompakt_runtime.bounds.site import Site
 from kompakt_runtime.bounds.sites import Sites
-from kompakt_runtime.budget.control import BudgetControl, Memory
+from kompakt_runtime.budget.control import BudgetControl
+from kompakt_runtime.budget.memory import Memory
 from kompakt_runtime.budget.passes import digest
 from kompakt_runtime.budget.plan import RecordedStep
 from kompakt_runtime.config import MEASURING, RAISING, Mode, RuntimeConfig

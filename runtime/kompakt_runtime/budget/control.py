@@ -5,45 +5,23 @@ after each that measures bounds, since these decide what is won; layers that the
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 from weakref import ref
 
-import torch
-
 from kompakt_runtime.amounts import Amount
 from kompakt_runtime.budget.earlier import EXCEEDED, EarlierPlan
 from kompakt_runtime.budget.figures import NEXT, BudgetFigures
 from kompakt_runtime.budget.kept import KeptPlan
+from kompakt_runtime.budget.memory import Memory, state_bytes
 from kompakt_runtime.budget.plan import PlanChoices, RecordedStep
 from kompakt_runtime.budget.recording import KeptCopy, Recording
 from kompakt_runtime.budget.unseen import UnseenBytes, spare
-from kompakt_runtime.cost.headroom import held, limit, peak
 from kompakt_runtime.cost.overhead import NOTHING, Clock
 
 OTHERS: Final = 32  # steps of other optimizers after which the first one is taken to step no more
 FIRST: Final = 3  # optimizer steps before one is recorded: bounds settle, the optimizer's state is made
-
-
-class Memory:
-    """What a budget is held against: bytes that tensors have on a GPU, resident memory of the process on a CPU."""
-
-    def __init__(self, device: Any) -> None:
-        self._device = device
-
-    def there(self) -> int:
-        if self._device.type == "cuda":
-            return int(torch.cuda.get_device_properties(self._device).total_memory)
-        return limit(self._device, os.environ)
-
-    def now(self) -> int:
-        return held(self._device)
-
-    def peak(self) -> int:
-        """The most so far."""
-        return int(torch.cuda.max_memory_allocated(self._device)) if self._device.type == "cuda" else peak(self._device)
 
 
 class BudgetControl:
@@ -248,14 +226,3 @@ class BudgetControl:
     def said(self) -> dict[str, Any]:
         """{} without a budget, and while nothing is planned."""
         return {} if self._figures is None else self._figures.said()
-
-
-def state_bytes(optimizer: Any) -> int:
-    """Weights, their gradients, and what the optimizer keeps of them; 0 where they are sharded already."""
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    if any(hasattr(weight, "to_local") for weight in weights):
-        return 0
-    states = [state for state in optimizer.state.values() if isinstance(state, dict)]
-    kept = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
-    there = [t for t in [*weights, *(weight.grad for weight in weights), *kept] if t is not None]
-    return sum(int(t.numel() * t.element_size()) for t in there)
