@@ -127,6 +127,8 @@ class LeaderGate:
             self._was_active = active
             _LOG.log(*self._turned(active))
         self._metrics.active.set(active)
+        if not active:
+            self._metrics.gangs.clear()  # what was counted last is not so any more, and another process counts
         if self._session is not None and not self._tenancy.only(self._identity, self._since):
             _LOG.warning("somebody else may have held the scheduler's Lease; everything is to be read anew")
             self._end()

@@ -251,6 +251,24 @@ async def test_nothing_is_planned_while_the_lease_is_nobodys(
         assert all(cycles)
 
 
+async def test_gangs_are_counted_only_while_it_decides(server: tuple[Server, ApiClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kompakt_client.lease.MARGIN_SECONDS", 0.0)
+    state, api = server
+    metrics = ExtenderMetrics()
+    gate = LeaderGate(api, "ns", "pod-a", metrics, LEVEL_LABELS)
+    async with following(gate):
+        for holder in ("pod-a_1", "", "pod-a_2", "pod-b_1"):
+            state.changes.put(holder)
+            await answers(gate, "serves" if holder.startswith("pod-a") else "not by pod-a" if holder else "nobody holds")
+            async with asyncio.timeout(20):
+                while bool(counted(metrics)) != holder.startswith("pod-a"):
+                    await asyncio.sleep(0.005)
+
+
+def counted(metrics: ExtenderMetrics) -> list[float]:
+    return [sample.value for family in metrics.gangs.collect() for sample in family.samples]
+
+
 def a_pod(number: int) -> dict[str, Any]:
     meta = {"name": f"p{number}", "namespace": "default", "uid": f"u{number}"}
     container = {"resources": {"requests": {"kompakt.dev/gpu": "1"}}}
