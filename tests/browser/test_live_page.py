@@ -16,6 +16,10 @@ from tests.support.extender.live_page import PROXY, ServedCluster, served
 from tests.support.extender.world import World
 from tools.browser import Browser
 
+NEWS = "document.getElementById('news').innerText"
+LISTEN = (
+    f"heard = []; new MutationObserver(() => heard.push({NEWS})).observe(document.getElementById('news'), {{childList: true}})"
+)
 WAITING = "[...document.querySelectorAll('#waiting li')].map(e => e.innerText.split('\\n').join(' '))"
 HOSTILE = "<img src=x onerror=alert(1)>"
 DRAWN = "document.querySelectorAll('#nodes svg').length"
@@ -87,7 +91,38 @@ def test_a_change_shows_without_a_click(browser: Browser, cluster: ServedCluster
     browser.until(f"{WAITING}.length === 2")
     assert "default/late" in browser.evaluate("document.getElementById('nodes').innerText")
     assert browser.evaluate("[...document.getElementById('waiting').children].some(e => e.mark === 'the same element')")
-    assert "later waits: " in browser.until("document.getElementById('news').innerText")
+    browser.until(f"{NEWS}.includes('later waits: ')")
+
+
+def test_why_a_new_gang_waits_is_told_and_nothing_before_that_is_known(browser: Browser, cluster: ServedCluster) -> None:
+    cluster.open(browser)
+    browser.until(f"{WAITING}.length === 1")
+
+    async def come(leader: Leader) -> None:
+        leader.world.add_gang("later", 4, 8)
+        leader.see()
+
+    cluster.do(come)
+    browser.until(f"{WAITING}.length === 2")
+    assert "later" not in browser.evaluate(NEWS)
+    cluster.do(Leader.settle)
+    message = cluster.leader.scheduling("later")["message"]
+    browser.until(f"{NEWS} === 'later waits: {message}'")
+
+
+def test_what_comes_soon_after_other_news_is_told_too(browser: Browser, cluster: ServedCluster) -> None:
+    cluster.open(browser)
+    browser.until(f"{WAITING}.length === 1")
+    browser.evaluate(LISTEN)
+    for number, name in enumerate(("first", "second", "third"), 2):
+
+        async def come(leader: Leader, name: str = name) -> None:
+            leader.world.add_gang(name, 4, 8)
+            await leader.settle()
+
+        cluster.do(come)
+        browser.until(f"{WAITING}.length === {number}")
+    browser.until("['first', 'second', 'third'].every(name => heard.some(text => text.includes(`${name} waits: `)))")
 
 
 def test_a_gang_that_gets_its_gpus_leaves_the_list(browser: Browser, cluster: ServedCluster) -> None:

@@ -34,14 +34,25 @@ function told(kind, event) {
   if (kind === "change") announce(changes.gangs);
 }
 
-// For those who hear the page: what began to wait, and what got its GPUs; the newest first, three at once.
-let lastWords = 0;
+// For those who hear the page: what began to wait, and what got its GPUs; the newest first, three at once, each second at most. A
+// new gang waits before its first decision says why: it is told of then.
+const unexplained = (gang) => Boolean(gang?.waits && !gang.message);
+let unsaid = [];
+let speaking = 0;
 function announce(changes) {
-  const words = changes.filter(([before, after]) => before?.waits !== after?.waits).slice(0, 3).map(([before, after]) =>
+  const worthIt = ([before, after]) => !unexplained(after) && (unexplained(before) || before?.waits !== after?.waits);
+  const words = changes.filter(worthIt).map(([before, after]) =>
     (after?.waits ? `${after.name} waits: ${after.message}` : after && after.level ? `${after.name} has its GPUs` : `${(after ?? before)?.name ?? "a gang"} is over`));
-  if (!words.length || Date.now() - lastWords < 1000) return;
-  lastWords = Date.now();
-  say(byId("news"), words.join(". "));
+  unsaid = [...words, ...unsaid].slice(0, 3);
+  if (!speaking) speak();
+}
+
+function speak() {
+  speaking = 0;
+  if (!unsaid.length) return;
+  say(byId("news"), unsaid.join(". "));
+  unsaid = [];
+  speaking = setTimeout(speak, 1000);
 }
 
 let lostAt = 0;
