@@ -3,7 +3,7 @@
 Levels: static (format, lint, types, import contracts), unit, contract, browser, gpu, versions, cluster, node. The last line
 counts all. `versions` runs some tests of the level cluster on an older version of Kubernetes; `node` has one kubelet of it: each
 supported one in turn, by the number of commits (or KOMPAKT_KUBERNETES and KOMPAKT_KUBELET name one).
-Static, unit and contract compute. They run behind the others, at a low priority, and are shown whole when they are over. The
+Static, unit and contract compute. They run in the background, at a low priority, and are shown whole after the others. The
 last two levels mostly wait (for Leases, kubelets, machines that come back). With four processors or more they run side by side,
 and each is shown whole as well. `--one-by-one` runs no two levels at once and shows each as it goes.
 `--fast` runs what needs neither PyTorch nor a cluster, in less than two minutes: static, unit without the runtime's, contract.
@@ -26,13 +26,13 @@ from pathlib import Path
 from threading import Lock
 
 from tools import debian
-from tools.behind import Behind
+from tools.background import BackgroundCommand
 from tools.kube.programs import NoProgram
 from tools.levels import FAST, LEVELS, ROOT, TestLevel, environment
 
 BIN = Path(sys.executable).parent
 TORCH_DISK = 8 << 30  # 5.3 GB installed, and room for the test runs
-COMPUTE = ("static", "unit", "contract")  # what runs behind the other levels
+COMPUTE = ("static", "unit", "contract")  # what runs in the background of the other levels
 PATIENT = ("-o", "timeout=900")  # its tests wait for processors, and say later than others that they hang
 SLOWEST = ("--durations=10", "--durations-min=5")  # whoever finds a run long sees where to begin
 SIDE_BY_SIDE_PROCESSORS = 4  # with two, both levels at once kept each other waiting until tests ran into their limits
@@ -171,26 +171,26 @@ def of_text(returncode: int, text: str) -> Count:
 
 
 def split(wanted: Sequence[str], one_by_one: bool) -> tuple[list[str], list[str]]:
-    """Names of what runs behind, and of what it runs behind."""
-    behind = [name for name in wanted if name in COMPUTE]
-    before = [name for name in wanted if name not in COMPUTE]
-    return ([], list(wanted)) if one_by_one or FAST.name in wanted or not before else (behind, before)
+    """Names of what runs in the background, and of what runs in the foreground."""
+    background = [name for name in wanted if name in COMPUTE]
+    foreground = [name for name in wanted if name not in COMPUTE]
+    return ([], list(wanted)) if one_by_one or FAST.name in wanted or not foreground else (background, foreground)
 
 
-def run_before(names: Sequence[str], one_by_one: bool, extra: list[str]) -> Count:
+def run_foreground(names: Sequence[str], one_by_one: bool, extra: list[str]) -> Count:
     """Levels that are shown as they go, where no two of them run at once."""
     total = run_static() if "static" in names else Count()
     chosen = [level for level in [*LEVELS, FAST] if level.name in names]
     return sum((run_batch(batch, extra) for batch in batches(chosen, one_by_one)), total)
 
 
-def run_behind(names: Sequence[str], before: Callable[[], Count], extra: list[str]) -> Count:
-    """`before`, and levels behind it, of which all is shown when they are over."""
+def run_with_background(names: Sequence[str], foreground: Callable[[], Count], extra: list[str]) -> Count:
+    """`foreground`, and levels in its background, of which all is shown when both are over."""
     levels = [f"--level={name}" for name in names]
     command = [sys.executable, "-m", "tools.test", *levels, "--one-by-one", "--", *PATIENT, *extra]
-    with Behind(command, ROOT) as process:
-        say(f"{', '.join(names)}: run behind the others")
-        total = before()
+    with BackgroundCommand(command, ROOT) as process:
+        say(f"{', '.join(names)}: run in the background")
+        total = foreground()
         returncode, text = process.ended()
     say(f"{', '.join(names)}: are over, and wrote\n{text}")
     return total + of_text(returncode, text)
@@ -210,12 +210,12 @@ def main() -> int:
     if not arguments.fast:
         install_torch()
         install_compiler()
-    behind, names = split(wanted, arguments.one_by_one)
+    background, names = split(wanted, arguments.one_by_one)
 
-    def before() -> Count:
-        return run_before(names, arguments.one_by_one or crowded(), arguments.pytest)
+    def foreground() -> Count:
+        return run_foreground(names, arguments.one_by_one or crowded(), arguments.pytest)
 
-    total = run_behind(behind, before, arguments.pytest) if behind else before()
+    total = run_with_background(background, foreground, arguments.pytest) if background else foreground()
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return int(total.failed > 0)
 

@@ -46,18 +46,18 @@ def test_levels_at_once_are_each_shown_whole_and_keep_their_own_verdict(capsys: 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "one_by_one", "behind", "before"),
+    ("wanted", "one_by_one", "background", "foreground"),
     [
         ("static unit contract cluster node", False, "static unit contract", "cluster node"),
         ("unit node", True, "", "unit node"),
-        ("static unit contract", False, "", "static unit contract"),  # what would they run behind?
+        ("static unit contract", False, "", "static unit contract"),  # of what would it be the background?
         ("unit", False, "", "unit"),
         ("node", False, "", "node"),
         ("static fast", False, "", "static fast"),
     ],
 )
-def test_what_computes_runs_behind_what_needs_its_time(wanted: str, one_by_one: bool, behind: str, before: str) -> None:
-    assert runner.split(wanted.split(), one_by_one) == (behind.split(), before.split())
+def test_what_computes_runs_in_the_background(wanted: str, one_by_one: bool, background: str, foreground: str) -> None:
+    assert runner.split(wanted.split(), one_by_one) == (background.split(), foreground.split())
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_what_computes_runs_behind_what_needs_its_time(wanted: str, one_by_one: 
         (-15, "", runner.Count(failed=1)),
     ],
 )
-def test_levels_behind_count_by_their_last_line_and_what_breaks_is_a_failure(
+def test_levels_in_the_background_count_by_their_last_line_and_what_breaks_is_a_failure(
     returncode: int, text: str, count: runner.Count
 ) -> None:
     assert runner.of_text(returncode, text) == count
 
 
-def test_levels_behind_are_shown_whole_after_the_others_and_count(
+def test_levels_in_the_background_are_shown_whole_after_the_others_and_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("sh", "nice", "gcc"):
@@ -84,14 +84,16 @@ def test_levels_behind_are_shown_whole_after_the_others_and_count(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("KOMPAKT_REQUIRE", "gpu")  # of which there is no sign on that path: a failure
 
-    def before() -> runner.Count:
-        print("before", flush=True)
+    def foreground() -> runner.Count:
+        print("foreground", flush=True)
         return runner.Count(passed=2)
 
-    total = runner.run_behind(["gpu"], before, [])
+    total = runner.run_with_background(["gpu"], foreground, [])
     shown = capfd.readouterr().out
     assert total == runner.Count(passed=2, failed=1)
-    assert shown.index("before") < shown.index("are over, and wrote") < shown.index("== gpu: required by KOMPAKT_REQUIRE, but")
+    assert (
+        shown.index("foreground") < shown.index("are over, and wrote") < shown.index("== gpu: required by KOMPAKT_REQUIRE, but")
+    )
 
 
 def test_every_older_version_has_its_turn_and_whoever_names_one_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:

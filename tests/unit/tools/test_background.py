@@ -1,4 +1,4 @@
-"""Commands behind others: how much they take, what is seen of them, and that none outlives its block."""
+"""Commands in the background: how much they take, what is seen of them, and that none outlives its block."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.behind import Behind
+from tools.background import BackgroundCommand
 from tools.kube.processes import look
 
 PRIORITIES = """
@@ -19,7 +19,7 @@ BEGETS = "import subprocess, sys; child = subprocess.Popen(['sleep', '300']); pr
 
 
 def test_it_takes_less_than_others_of_its_session_and_its_session_less_than_others(tmp_path: Path) -> None:
-    with Behind([sys.executable, "-c", PRIORITIES], tmp_path) as command:
+    with BackgroundCommand([sys.executable, "-c", PRIORITIES], tmp_path) as command:
         returncode, text = command.ended()
     group = "5" if Path("/proc/self/autogroup").exists() else "none"
     assert (returncode, text.split()) == (0, [str(min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5)), group])
@@ -27,12 +27,12 @@ def test_it_takes_less_than_others_of_its_session_and_its_session_less_than_othe
 
 def test_its_exit_code_and_all_that_it_wrote_are_given(tmp_path: Path) -> None:
     writes = "import os, sys; os.write(1, b'out \\xff\\n'); os.write(2, b'err\\n'); sys.exit(3)"
-    with Behind([sys.executable, "-c", writes], tmp_path) as command:
+    with BackgroundCommand([sys.executable, "-c", writes], tmp_path) as command:
         assert command.ended() == (3, "out �\nerr\n")
 
 
 def test_it_runs_where_it_is_told(tmp_path: Path) -> None:
-    with Behind(["pwd"], tmp_path) as command:
+    with BackgroundCommand(["pwd"], tmp_path) as command:
         assert command.ended() == (0, f"{tmp_path.resolve()}\n")
 
 
@@ -51,7 +51,7 @@ def breaks(command: "Begetting") -> None:
         raise RuntimeError("broken")
 
 
-class Begetting(Behind):
+class Begetting(BackgroundCommand):
     """A command that says the pid of a process that it starts."""
 
     child = 0

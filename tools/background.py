@@ -1,4 +1,4 @@
-"""A command behind others: at a low priority, and what it writes is kept until it is over."""
+"""A command in the background: at a low priority, and what it writes is kept until it is over."""
 
 import os
 import signal
@@ -9,18 +9,18 @@ from pathlib import Path
 from types import TracebackType
 
 # Of the session, where the kernel shares processors out among sessions (autogroups), and of the process in its session.
-# A third of what others weigh: with the least there is, tests would wait for minutes while programs are compiled before them.
+# A third of what others weigh: with the lowest, tests would wait for minutes while programs are compiled for other levels.
 LOW_PRIORITY = ("sh", "-c", '{ echo 5 > /proc/self/autogroup; } 2> /dev/null; exec nice -n 5 "$@"', "sh")
 
 
-class Behind:
+class BackgroundCommand:
     """The command runs in a session of its own from the beginning of a `with` block; it ends with the block at the latest."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._command = command
         self._folder = folder
 
-    def __enter__(self) -> "Behind":
+    def __enter__(self) -> "BackgroundCommand":
         self._written = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [*LOW_PRIORITY, *self._command],
