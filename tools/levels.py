@@ -10,6 +10,7 @@ from pathlib import Path
 from tools.kube.binaries import ENV_FOLDER
 from tools.kube.programs import ENV_KUBELET, ENV_KUBERNETES, NEWEST_MINOR, OLDEST_MINOR, PROGRAMS, SIMULATED
 
+ENV_TURN = "KOMPAKT_TURN"  # as tests/support/turns.py reads it; "all" runs both halves
 ROOT = Path(__file__).resolve().parent.parent
 # At most eight processes, since each may load PyTorch (0.5 GB); a process that is done takes tests over from a busy one.
 EVERY_CORE = ("-n", "auto", "--maxprocesses=8", "--dist=worksteal")
@@ -73,11 +74,17 @@ def in_turn(number: int) -> str:
     return f"1.{OLDEST_MINOR + number % (NEWEST_MINOR - OLDEST_MINOR)}"
 
 
+def turn() -> str:
+    """Which half of the long tests runs: by the commit's name, so the same for everybody who tests it."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return str(int(done.stdout[:8] or "0", 16) % 2) if done.returncode == 0 else "0"
+
+
 def environment(level: TestLevel) -> dict[str, str]:
     """One thread a process for PyTorch where there is a process on each core already: more only wait for each other."""
     threads = {"OMP_NUM_THREADS": "1"} if level.spread else {}
     older = {level.older: in_turn(commits())} if level.older and not one_version_obstacle() else {}
-    return older | os.environ | threads | ({"KOMPAKT_WITHOUT": level.without} if level.without else {})
+    return older | {ENV_TURN: turn()} | os.environ | threads | ({"KOMPAKT_WITHOUT": level.without} if level.without else {})
 
 
 OLDER_TESTS = tuple(f"cluster/test_{name}.py" for name in ("definitions", "control_plane", "path", "admission", "operator"))

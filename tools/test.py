@@ -2,7 +2,8 @@
 
 Levels: static (format, lint, types, import contracts), unit, contract, browser, gpu, versions, cluster, node. The last line
 counts all. `versions` runs some tests of the level cluster on an older version of Kubernetes; `node` has one kubelet of it: each
-supported one in turn, by the number of commits (or KOMPAKT_KUBERNETES and KOMPAKT_KUBELET name one).
+supported one in turn, by the number of commits (or KOMPAKT_KUBERNETES and KOMPAKT_KUBELET name one). Long tests take turns too:
+the commit's name says which half of them runs (or KOMPAKT_TURN: 0, 1 or all).
 Static, unit and contract compute. They run in the background, at a low priority, and are shown whole after the others. The
 last two levels mostly wait (for Leases, kubelets, machines that come back). With four processors or more they run side by side,
 and each is shown whole as well. `--one-by-one` runs no two levels at once and shows each as it goes.

@@ -10,6 +10,7 @@ import pytest
 from tests.support import released
 from tests.support.node.publishing import Published
 from tests.support.registry import running
+from tests.support.turns import in_turn
 from tools import push
 from tools.kube.binaries import find
 from tools.kube.command import CommandFailed, output
@@ -25,6 +26,7 @@ def pulled(root: Path, reference: str) -> str:
     return output([*ISOLATED, *words])
 
 
+@in_turn(0)
 def test_containerd_pulls_an_image_of_the_release_and_refuses_changed_layers(published: Published, tmp_path: Path) -> None:
     def with_image(folder: Path) -> None:
         shutil.copytree(published.place, folder / published.place.name)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.support.turns import in_turn
 from tools.kube import following
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,7 @@ def job(image):
     return made
 
 
+@in_turn(1)
 def test_the_second_attempt_trains_with_the_batch_that_the_first_one_measured(kompakt):
     kubectl, told = kompakt.kubectl, []
     kubectl("apply", "--filename=-", stdin=json.dumps(job(kompakt.images.names["kompakt-digits"])))

@@ -14,6 +14,7 @@ from kompakt_core.contract import ANN_GPU_INDICES
 from tests.support.node.dra_driver import API, CLASS, DRIVER, dra_driver
 from tests.support.node.gpu_machine import gpu_machine
 from tests.support.node.jobs import await_phase, pods_of, sleeping
+from tests.support.turns import in_turn
 from tools.kube import cgroups, install, node, scatter, stack
 from tools.kube.kubectl import await_state, condition
 
@@ -80,6 +81,7 @@ def kubelets(machine):
     return {pid for pid in pids if node.command_line(pid).split(b"\0")[0].rpartition(b"/")[2] == b"kubelet"}
 
 
+@in_turn(1)
 def test_containers_see_what_their_claims_were_given_whatever_starts_anew(machine, jobs):
     world, here = machine.world, {"nodeSelector": {"kubernetes.io/hostname": machine.node.name}}
     with driver(machine):

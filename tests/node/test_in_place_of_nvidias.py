@@ -13,6 +13,7 @@ from tests.support.node.commands import kompakt_command
 from tests.support.node.dra_driver import CLASS, DRIVER, claim, claiming_pod, dra_driver
 from tests.support.node.jobs import Jobs, await_phase, pods_of, sleeping
 from tests.support.node.nvidias_plugin import RESOURCE, SOCKET, NvidiasPlugin
+from tests.support.turns import in_turn
 from tools.kube import cgroups, install, node, scatter, stack
 from tools.kube.gpu_views import kubelet_folder
 from tools.kube.kubectl import await_state
@@ -138,6 +139,7 @@ def free_of(world, one):
     return found
 
 
+@in_turn(0)
 def test_a_node_moves_over_and_back_with_pods_running(moving: Moving, jobs: Jobs) -> None:
     world, theirs = moving.world, moving.theirs()
     await_state(lambda: moving.conflict().endswith(RESOURCE), "kompakt leaves the node to the other plugin", 30)

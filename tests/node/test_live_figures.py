@@ -7,6 +7,7 @@ import yaml
 
 from tests.support.node.faults import SOON, lost_node
 from tests.support.node.jobs import await_phase, pods_of, sleeping, status
+from tests.support.turns import in_turn
 from tools.kube import stack
 from tools.kube.kubectl import await_state
 
@@ -31,6 +32,7 @@ def compression(world):
     return status(world, NAME).get("compression", {})
 
 
+@in_turn(0)
 def test_figures_and_gangs_outlive_a_machine(kompakt, jobs):
     kubectl, lost = kompakt.kubectl, kompakt.cluster.nodes[1].name
     jobs.apply("halved", sleeping(10_000), gpus=6, pod={"tolerations": SOON})

@@ -3,6 +3,7 @@
 import pytest
 
 from kompakt_core.topology.wire import graph_from_spec
+from tests.support.turns import in_turn
 from tools.kube import demo, scatter, stack
 from tools.kube.comparison import compare
 from tools.kube.steps import StepPrinter
@@ -95,6 +96,7 @@ def test_compression_is_active_and_its_figures_are_in_the_status(compressed):
     assert "in turn" in figures["overheadDenominator"]
 
 
+@in_turn(1)
 def test_accuracy_is_that_of_plain_training(compressed, plain):
     assert plain.accuracy > 95
     assert compressed[0].accuracy == pytest.approx(plain.accuracy, abs=1.5)

@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from kompakt_core import contract
+from tests.support.turns import in_turn
 from tools.kube.demo import TRAINER
 from tools.kube.images import ROOT, TRAINER_FOLDER
 from tools.kube.kubectl import await_state
@@ -18,6 +19,7 @@ def jobs(kompakt):
     return {job["metadata"]["name"] for job in kompakt.kubectl.items("trainingjobs")}
 
 
+@in_turn(0)
 def test_a_manifest_is_profiled_in_the_cluster_and_its_profile_fits_the_job(kompakt, tmp_path):
     before = jobs(kompakt)
     manifest = tmp_path / "job.yaml"
@@ -81,6 +83,7 @@ exec torchrun /tmp/train.py
 """
 
 
+@in_turn(1)
 def test_files_leave_the_page_cache_of_the_node_before_the_cold_run(kompakt, tmp_path):
     (document,) = yaml.safe_load_all((ROOT / TRAINER_FOLDER / "job.yaml").read_text())
     role = document["spec"]["roles"][0] | {"replicas": 1, "gpusPerReplica": 1}

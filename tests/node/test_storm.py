@@ -18,6 +18,7 @@ import pytest
 from kompakt_core.contract import LABEL_JOB_NAME
 from tests.support.node.jobs import job, sleeping
 from tests.support.node.machines import third_machine
+from tests.support.turns import in_turn
 from tools.kube import cgroups, node
 from tools.kube.command import CommandFailed
 from tools.kube.kubectl import await_state, condition
@@ -221,6 +222,7 @@ def story(kompakt, request):
     print(kompakt.kubectl("get", "events", f"--namespace={NAMESPACE}", "--sort-by=.metadata.creationTimestamp"))
 
 
+@in_turn(0)
 def test_jobs_come_and_go_while_kubelets_runtimes_and_machines_are_killed(kompakt, machines, crossing, crowd, holding, story):
     print(f"KOMPAKT_SEED={SEED}")
     killer, began = Killer(kompakt.cluster, machines, random.Random(SEED)), time.monotonic()

@@ -7,6 +7,7 @@ import pytest
 from kompakt_core.contract import LABEL_JOB_UID
 from tests.support.node.jobs import Jobs, pods_of, sleeping, status
 from tests.support.node.world import World
+from tests.support.turns import in_turn
 from tools.kube import binaries, install, scatter, stack
 from tools.kube.command import output
 from tools.kube.kubectl import await_state
@@ -61,6 +62,7 @@ def ours(world: World) -> list[str]:
     return sorted(f"{found['kind']} {found['metadata']['name']}" for found in (*inside, *everywhere))
 
 
+@in_turn(1)
 def test_pods_run_on_without_kompakt_and_end_with_the_definitions(installed_again: World, jobs: Jobs) -> None:
     world, before = installed_again, train(installed_again, jobs)
     install.helm_uninstall(world.cluster)

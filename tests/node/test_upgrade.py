@@ -18,6 +18,7 @@ from tests.support.node.jobs import all_free, await_phase, job, phase, pods_of, 
 from tests.support.node.older import Older, release
 from tests.support.node.world import World
 from tests.support.older import NoHistory, cannot, checked_out, commit
+from tests.support.turns import in_turn
 from tools.kube import binaries, install, stack
 from tools.kube.command import output
 from tools.kube.holding import HoldingWatch
@@ -132,6 +133,7 @@ def releases(world: World) -> set[str]:
     return {tag for name, _, tag in found if "/kompakt-" in name}
 
 
+@in_turn(1)
 def test_jobs_run_on_and_come_and_go_through_upgrades_and_rollbacks(
     kompakt: World, older: Older, at_work: str, load: Load
 ) -> None:

@@ -18,6 +18,7 @@ from kompakt_runtime.config import RuntimeConfig, SiteOverride
 from kompakt_runtime.library import Compression
 from kompakt_runtime.scope.exclusions import exclude, uncompressed
 from tests.support.runtime.compiling import compiled, dividing
+from tests.support.turns import in_turn
 
 # The compiler itself looks at .grad of a tensor that enters a compiled region in the middle of a model.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
@@ -251,6 +252,7 @@ print(json.dumps({
 """
 
 
+@in_turn(0)
 def test_a_second_process_takes_graphs_from_the_compilers_cache_and_packs_alike(tmp_path):
     pytest.importorskip("transformers")
     first, second = (by_inductor("llama", tmp_path) for _ in range(2))
@@ -266,6 +268,7 @@ def test_a_second_process_takes_graphs_from_the_compilers_cache_and_packs_alike(
     assert first["compressed"] == second["compressed"] == 4 * len(first["layers"])
 
 
+@in_turn(1)
 def test_weights_that_the_compiler_lays_out_anew_are_known(tmp_path):
     """It hands convolutions copies of their weights, channels last."""
     found = by_inductor("convolutions", tmp_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.turns import in_turn
 from tools.kube.cache import cache_root
 
 ROOT = Path(__file__).parents[3]
@@ -34,6 +35,7 @@ def test_the_oldest_version_is_named_alike_everywhere():
         assert text in (ROOT / place).read_text(), place
 
 
+@in_turn(0)
 @pytest.mark.timeout(1600)
 @pytest.mark.parametrize("version", [OLDEST, BETWEEN])
 def test_the_runtime_s_tests_pass_with_it(tmp_path, version):

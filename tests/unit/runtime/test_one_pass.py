@@ -19,10 +19,12 @@ from benchmarks import static_codec
 from kompakt_runtime.codec import one_pass
 from kompakt_runtime.codec import scales as module
 from kompakt_runtime.codec.scales import codes, middles, scales
+from tests.support.turns import in_turn
 
 SHORT = [torch.float16, torch.bfloat16]
 
 
+@in_turn(0)
 @pytest.mark.timeout(900)
 def test_interpreted_kernels_give_back_what_the_reference_says():
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", str(Path(__file__).with_name("interpreted_one_pass.py"))]

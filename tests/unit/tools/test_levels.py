@@ -5,9 +5,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 
 import pytest
 
+from tests.support import turns
 from tools import levels
 from tools import test as runner
 
@@ -104,6 +106,27 @@ def test_every_older_version_has_its_turn_and_whoever_names_one_gets_it(monkeypa
     assert levels.environment(versions)["KOMPAKT_KUBERNETES"] == levels.in_turn(7)
     monkeypatch.setenv("KOMPAKT_KUBERNETES", "1.37")
     assert levels.environment(versions)["KOMPAKT_KUBERNETES"] == "1.37"
+
+
+def test_half_of_the_long_tests_run_and_whoever_wants_all_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    (unit,) = [level for level in levels.LEVELS if level.name == "unit"]
+    monkeypatch.delenv("KOMPAKT_TURN", raising=False)
+    assert levels.environment(unit)["KOMPAKT_TURN"] == levels.turn()
+    assert levels.turn() in turns.TURNS
+    monkeypatch.setenv("KOMPAKT_TURN", "all")
+    assert levels.environment(unit)["KOMPAKT_TURN"] == "all"
+
+
+@pytest.mark.parametrize(("turn", "runs"), [("0", [True, False]), ("1", [False, True]), ("all", [True, True])])
+def test_a_long_test_runs_at_its_turn(monkeypatch: pytest.MonkeyPatch, turn: str, runs: list[bool]) -> None:
+    monkeypatch.setattr(turns, "TURN", turn)
+    assert [not turns.in_turn(number).args[0] for number in (0, 1)] == runs
+
+
+def test_both_halves_of_commits_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = (f"{number:08x}" + "0" * 32 for number in (0xE864B089, 0x95FAEBF2))
+    monkeypatch.setattr(levels.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0, stdout=next(names)))
+    assert [levels.turn(), levels.turn()] == ["1", "0"]
 
 
 def test_older_versions_need_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

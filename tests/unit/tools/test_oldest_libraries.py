@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.needs import from_index
+from tests.support.turns import in_turn
 from tools.kube.command import output
 
 ROOT = Path(__file__).parents[3]
@@ -36,6 +37,7 @@ def test_ranges_begin_at_the_oldest_that_is_tried(package: str) -> None:
         assert PINNED[library].removesuffix(".0") == oldest.removesuffix(".0"), f"{package} needs {library}{range_}"
 
 
+@in_turn(1)
 @pytest.mark.timeout(600)
 def test_the_command_line_works_with_the_oldest_libraries(tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
