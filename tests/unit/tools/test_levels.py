@@ -125,7 +125,7 @@ def test_a_long_test_runs_at_its_turn(monkeypatch: pytest.MonkeyPatch, turn: str
 
 def test_both_halves_of_commits_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     names = (f"{number:08x}" + "0" * 32 for number in (0xE864B089, 0x95FAEBF2))
-    monkeypatch.setattr(levels.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0, stdout=next(names)))
+    monkeypatch.setattr("tools.levels.subprocess.run", lambda *_, **__: SimpleNamespace(returncode=0, stdout=next(names)))
     assert [levels.turn(), levels.turn()] == ["1", "0"]
 
 
