@@ -16,6 +16,7 @@ from kompakt_runtime.codec.format import LOSSY
 from kompakt_runtime.compiled.graphs import ALIASES, THEMSELVES, TURNS, VIEWS, base_of, inputs_of, name_of, outputs, set_outputs
 from kompakt_runtime.compiled.sizes import nbytes, sizes_of
 from kompakt_runtime.compiled.slices import ITEM, is_size, runs_again
+from kompakt_runtime.compiled.unknown_sizes import UnknownSizes
 
 Node = Any
 Graph = Any
@@ -44,7 +45,7 @@ def derive(
     handed = _Inputs(backward, every[results:], learnt)
     for made in [one for one in handed.nodes if _suits(one, minimum) and base_of(one) not in theirs and one.name not in stay]:
         known = handed.kept.beside(made)
-        nodes = None if handed.kept.is_shared(made) else _makers(made, known, linear)
+        nodes = None if handed.kept.is_shared(made) else _makers(made, known, linear, handed.sizes)
         if nodes is not None:
             handed.make(made, nodes, known)
     for made in handed.nodes:
@@ -52,7 +53,7 @@ def derive(
         if source is not None and handed.takes(source):
             handed.give(source, made)
             known = {source: source}.get
-            handed.make(made, _makers(made, known, set()) or [], known)
+            handed.make(made, _makers(made, known, set(), handed.sizes) or [], known)
     set_outputs(forward, [*every[:results], *handed.order])
     return len(set(every[results:]) - set(handed.order))
 
@@ -108,7 +109,7 @@ class _Inputs:
     def __init__(self, backward: Graph, handed: Sequence[Any], learnt: AbstractSet[Node]) -> None:
         self._graph, self.order = backward, list(handed)
         self._inputs = inputs_of(backward)
-        self.kept = _Kept(self.nodes, _free(learnt, self.nodes))
+        self.kept, self.sizes = _Kept(self.nodes, _free(learnt, self.nodes)), UnknownSizes(backward)
 
     @property
     def nodes(self) -> list[Node]:
@@ -142,13 +143,22 @@ class _Inputs:
                 source = known(node)
                 if node not in copies and source is not None:
                     kept = self._inputs[source.name]
-                    copies[node] = kept if source is node else _view(self._graph, kept, node)
+                    copies[node] = kept if source is node else self._view(kept, node)
+                elif node not in copies and is_size(node):
+                    (copies[node],) = self.sizes.of([node.meta["val"]])
                 return copies[node]
 
             for node in nodes:
                 copies[node] = self._graph.node_copy(node, given)
         taken.replace_all_uses_with(copies[made])
         self._graph.erase_node(taken)
+
+    def _view(self, kept: Node, like: Node) -> Node:
+        sizes = sizes_of(like.meta["val"])
+        shape = sizes if sizes.count(-1) < 2 else self.sizes.of(like.meta["val"].shape)
+        node = self._graph.call_function(torch.ops.aten.reshape.default, (kept, shape))
+        node.meta["val"] = like.meta["val"]
+        return node
 
 
 def _source(made: Node) -> Node | None:
@@ -180,15 +190,17 @@ def _viewed(one: Node) -> list[Node]:
     return found
 
 
-def _makers(made: Node, known: Known, linear: AbstractSet[Node]) -> list[Node] | None:
+def _makers(made: Node, known: Known, linear: AbstractSet[Node], sizes: UnknownSizes) -> list[Node] | None:
     """The operators that make it of what is known, in order; None where others would have to run as well. known: what is handed
-    over of a value, which that is or is a view of.
+    over of a value, which that is or is a view of; sizes: of the backward graph.
     """
     found, waiting = dict[Node, None](), [made]
     while waiting:
         node = waiting.pop()
         source = None if node is made else known(node)
         if node in found or (source is not None and source not in linear):
+            continue
+        if is_size(node) and sizes.known([node.meta["val"]]):
             continue
         if len(found) == MOST or source is not None or not _is_cheap(node):
             return None
@@ -198,14 +210,7 @@ def _makers(made: Node, known: Known, linear: AbstractSet[Node]) -> list[Node] |
 
 
 def _is_cheap(node: Node) -> bool:
-    """Where sizes are not known, what reads the value has no text as a program, and the others would stay as they are."""
-    if node.op != "call_function" or not runs_again(node) or any(is_size(one) for one in node.all_input_nodes):
+    if node.op != "call_function" or not runs_again(node):
         return False
     pointwise = torch.Tag.pointwise in getattr(node.target, "tags", ())
     return pointwise or name_of(node) in ALIASES or name_of(node).startswith(CHEAP)
-
-
-def _view(graph: Graph, kept: Node, like: Node) -> Node:
-    node = graph.call_function(torch.ops.aten.reshape.default, (kept, sizes_of(like.meta["val"])))
-    node.meta["val"] = like.meta["val"]
-    return node

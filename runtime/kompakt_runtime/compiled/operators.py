@@ -210,11 +210,11 @@ def unpack_read(
     sizes: Sequence[int],
     order: Sequence[int],
     kind: str,
-    like: Sequence[int],
+    like: int,
 ) -> Tensor:
     """What the ticket is for: of these sizes and this type, with dimensions in this order in memory. inputs: what the backward
     graph makes gradients of beside it, as `program` tells; tickets: which of these are no more than that; like: which of them is
-    on the value's device, and which of its dimensions has the size that stands as -1.
+    on the value's device.
     """
     return _laid_out(TICKETS.read_again(ticket, inputs, tickets, program), _empty_as(inputs, sizes, order, kind, like), order)
 
@@ -228,16 +228,14 @@ def _(
     sizes: Sequence[int],
     order: Sequence[int],
     kind: str,
-    like: Sequence[int],
+    like: int,
 ) -> Tensor:
     return _empty_as(inputs, sizes, order, kind, like)
 
 
-def _empty_as(inputs: Sequence[Any], sizes: Sequence[int], order: Sequence[int], kind: str, like: Sequence[int]) -> Any:
-    given, dimension = like
-    known = [inputs[given].shape[dimension] if size < 0 else size for size in sizes]
+def _empty_as(inputs: Sequence[Any], sizes: Sequence[int], order: Sequence[int], kind: str, like: int) -> Any:
     back = sorted(range(len(order)), key=lambda i: order[i])
-    return inputs[given].new_empty([known[i] for i in order], dtype=getattr(torch, kind)).permute(back)
+    return inputs[like].new_empty([sizes[i] for i in order], dtype=getattr(torch, kind)).permute(back)
 
 
 def empty(delta: Any, rows: int, tail: Sequence[int], order: Sequence[int]) -> Any:

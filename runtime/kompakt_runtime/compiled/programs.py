@@ -15,6 +15,7 @@ import torch
 from torch.fx.node import map_arg
 
 from kompakt_runtime.compiled.graphs import VIEWS, name_of
+from kompakt_runtime.compiled.sizes import made_by, term
 from kompakt_runtime.compiled.slices import ARITHMETIC, ITEM, Slice, is_arithmetic, is_size
 from kompakt_runtime.compiled.weight_gradients import ReadAs, of_text, to_text
 
@@ -71,11 +72,11 @@ def to_program(slice_: Slice, measured: Container[Node] = ()) -> str:
     """measured: products of its that it measures. Raises ValueError for what has no text."""
     inputs = slice_.inputs
     numbers = {slice_.taken: VALUE} | {node: 1 + place for place, node in enumerate(inputs)}
-    operations = []
+    operations: list[Any] = []
     shaped, sizes = _shaped_nodes(slice_)
+    terms = _terms(numbers)
     for size in sizes:
-        operations.append([SIZE, _size_of(size, numbers), {}])
-        numbers[size] = len(inputs) + len(operations)
+        numbers[size] = _size(term(size.meta["val"]), terms, operations, len(inputs))
     for node, (arguments, keywords) in shaped.items():
         operations.append(
             [name_of(node), _text(arguments, numbers), {name: _text(one, numbers) for name, one in keywords.items()}]
@@ -126,16 +127,33 @@ def _shaped_nodes(slice_: Slice) -> tuple[dict[Node, tuple[Any, Mapping[str, Any
     return dict(reversed(found.items())), [one for one in read if is_size(one) and one not in found]
 
 
-def _size_of(size: Node, numbers: Mapping[Node, int]) -> list[Any]:
-    """A tensor that is read, and which of its dimensions has the size. Raises ValueError without any."""
-    tensors = ((one, one.meta.get("val")) for one in numbers)
-    every = (
-        (one, at, known) for one, value in tensors if isinstance(value, torch.Tensor) for at, known in enumerate(value.shape)
-    )
-    for one, at, known in every:
-        if not isinstance(known, int) and str(known) == str(size.meta["val"]):
-            return [{"is": numbers[one]}, at]
-    raise ValueError(f"{size} is the size of nothing that is read")
+def _terms(numbers: Mapping[Node, int]) -> dict[Any, list[Any]]:
+    """Sizes that are not known: a tensor that is read, and which of its dimensions has each."""
+    tensors = [(number, one.meta["val"]) for one, number in numbers.items() if isinstance(one.meta.get("val"), torch.Tensor)]
+    return {
+        term(size): [{"is": number}, at]
+        for number, value in reversed(tensors)
+        for at, size in enumerate(value.shape)
+        if not isinstance(size, int)
+    }
+
+
+def _size(wanted: Any, terms: Mapping[Any, list[Any]], operations: list[Any], inputs: int) -> int:
+    """The number of what computes a size from tensors that are read. Raises ValueError where nothing has it."""
+    if wanted in terms:
+        operations.append([SIZE, terms[wanted], {}])
+        return inputs + len(operations)
+    if (by := made_by(wanted)) is None:
+        raise ValueError(f"{wanted} is the size of nothing that is read")
+    found, *others = [_part(one, terms, operations, inputs) for one in wanted.args]
+    for other in others:
+        operations.append([by.__name__, [found, other], {}])
+        found = {"is": inputs + len(operations)}
+    return inputs + len(operations)
+
+
+def _part(wanted: Any, terms: Mapping[Any, list[Any]], operations: list[Any], inputs: int) -> Any:
+    return int(wanted) if wanted.is_Integer else {"is": _size(wanted, terms, operations, inputs)}
 
 
 def _shaped(node: Node) -> tuple[Any, Mapping[str, Any]]:

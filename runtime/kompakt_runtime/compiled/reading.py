@@ -13,8 +13,9 @@ from kompakt_runtime.compiled.arrivals import Arrivals
 from kompakt_runtime.compiled.graphs import base_of, inputs_of, outputs, reached, set_outputs, uses
 from kompakt_runtime.compiled.places import ReadPlace, to_text
 from kompakt_runtime.compiled.programs import has_text, to_program
-from kompakt_runtime.compiled.sizes import nbytes, order_of, sizes_of
+from kompakt_runtime.compiled.sizes import nbytes, order_of
 from kompakt_runtime.compiled.slices import BackwardGraph, Slice, numbered, slice_of
+from kompakt_runtime.compiled.unknown_sizes import UnknownSizes
 from kompakt_runtime.compiled.waiting import WaitingOrder
 from kompakt_runtime.compiled.weight_gradients import gradients_of
 
@@ -36,13 +37,14 @@ def readable(
     known = {f"primals_{place + 1}" for place in static}
     moving = reached([node for name, node in inputs.items() if name not in known])
     learnt = reached(_wanting(inputs, backward)) & moving  # neither a mask of attention nor a weight in another type
-    graph, found = backward_graph(forward, backward, static, packed), {}
+    graph, sizes, found = backward_graph(forward, backward, static, packed), UnknownSizes(backward), {}
     for made in saved:
         taken = by_name.get(getattr(made, "name", ""))
         own = base_of(made).op != "placeholder" and base_of(made) not in theirs
         if taken is not None and made in learnt and own and _suits(made, minimum):
             slice_ = slice_of(taken, graph) if _near(taken, graph) else None
-            if slice_ is not None and has_text(slice_) and _size_from(made.meta["val"], slice_) is not None:
+            value = made.meta["val"]
+            if slice_ is not None and has_text(slice_) and _beside(value, slice_) is not None and sizes.known(value.shape):
                 found[made] = slice_
     # One storage that two values are views of is freed when both are packed.
     whole = {base_of(made) for made in saved if made not in found and hasattr(made, "op")}
@@ -85,8 +87,10 @@ def pack_reads(
         tickets[slice_.taken] = _taken(backward, slice_, handed[made])
         places[tickets[slice_.taken]] = places[slice_.taken]
     set_outputs(forward, (handed.get(one, one) for one in outputs(forward)))
+    sizes = UnknownSizes(backward)
     for made, slice_ in found.items():
-        _read(backward, made, slice_, programs[made], tickets, places)
+        _read(backward, made, slice_, programs[made], tickets, places, sizes.of(made.meta["val"].shape))
+    _at_the_beginning(backward, places)
     for taken in tickets:
         backward.erase_node(taken)
     _sort(backward, places)
@@ -127,17 +131,10 @@ def _suits(made: Node, minimum: int) -> bool:
     return suits and bool(order_of(value.shape, value.stride()))
 
 
-def _size_from(value: Any, slice_: Slice) -> tuple[Node, int] | None:
-    """What is on the value's device while it is read, and which of its dimensions has the size that is not known."""
-    tensors = [one for one in slice_.moving if isinstance(one.meta.get("val"), torch.Tensor)]
-    moving = [one for one in tensors if one.meta["val"].device == value.device]
-    unknown = [size for size in value.shape if not isinstance(size, int)]
-    if not unknown:
-        return (moving[0], 0) if moving else None
-    if len(unknown) > 1:
-        return None
-    every = ((one, at, size) for one in moving for at, size in enumerate(one.meta["val"].shape))
-    return next(((one, at) for one, at, size in every if str(size) == str(unknown[0])), None)
+def _beside(value: Any, slice_: Slice) -> Node | None:
+    """What is on the value's device while it is read."""
+    tensors = (one for one in slice_.moving if isinstance(one.meta.get("val"), torch.Tensor))
+    return next((one for one in tensors if one.meta["val"].device == value.device), None)
 
 
 def _asks_for_inputs(backward: Graph, static: frozenset[int]) -> bool:
@@ -183,16 +180,30 @@ def view_of(graph: Any, parameter: Node) -> Node:
     return view
 
 
-def _read(backward: Graph, made: Node, slice_: Slice, program: str, tickets: dict[Node, Node], places: dict[Node, int]) -> None:
+def _at_the_beginning(graph: Graph, places: dict[Node, int]) -> None:
+    """What was put behind the inputs since places were counted."""
+    last = max(places[node] for node in graph.nodes if node.op == "placeholder")
+    places.update({node: last for node in graph.nodes if node not in places})
+
+
+def _read(
+    backward: Graph,
+    made: Node,
+    slice_: Slice,
+    program: str,
+    tickets: dict[Node, Node],
+    places: dict[Node, int],
+    sizes: Sequence[Any],
+) -> None:
     """One copy for all readers, when what they read beside it is there."""
     value, inputs = made.meta["val"], [tickets.get(one, one) for one in slice_.inputs]
     mine = [place for place, one in enumerate(slice_.inputs) if one in tickets]
-    like, dimension = _size_from(value, slice_) or (slice_.inputs[0], 0)
+    like = slice_.inputs.index(_beside(value, slice_) or slice_.inputs[0])
     kind = str(value.dtype).removeprefix("torch.")
     order = order_of(value.shape, value.stride()) or []
     first = min(slice_.taken.users, key=lambda node: places.get(node, len(places)))
     with backward.inserting_before(first):
-        arguments = (inputs, mine, program, sizes_of(value), order, kind, [slice_.inputs.index(like), dimension])
+        arguments = (inputs, mine, program, sizes, order, kind, like)
         unpacked = backward.call_function(operators.UNPACK_READ, (tickets[slice_.taken], *arguments))
     unpacked.meta["val"] = slice_.taken.meta["val"]
     places[unpacked] = places[first]

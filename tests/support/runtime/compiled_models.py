@@ -42,6 +42,36 @@ class Curved(nn.Module):
         return self.last(self.through(self.first(x)))
 
 
+class Sequences(nn.Module):
+    """Two blocks of a transformer over token numbers, of any number and length of sequences."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.head = nn.Embedding(50, width), nn.Linear(width, 50)
+        self.blocks = nn.Sequential(SequenceBlock(width), SequenceBlock(width))
+
+    def forward(self, tokens):
+        return self.head(self.blocks(self.words(tokens)))
+
+
+class SequenceBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        query, key, value = (one.unflatten(-1, (4, -1)).transpose(1, 2) for one in self.qkv(self.first(x)).chunk(3, -1))
+        x = x + self.out(F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+def tokens(count: int, length: int, seed: int) -> torch.Tensor:
+    return torch.randint(0, 50, (count, length), generator=torch.Generator().manual_seed(seed))
+
+
 def rows(count: int = 32, seed: int = 1) -> torch.Tensor:
     return torch.randn(count, 6, 16, generator=torch.Generator().manual_seed(seed))
 

@@ -318,14 +318,12 @@ def test_random_numbers_are_not_drawn_again(running):
 
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_batches_of_other_sizes(running, dynamic):
-    """Where two sizes of a value are not known, as of rows in batches, it stays."""
-
     def batch(seed: int) -> torch.Tensor:
         return rows(20 + 8 * (seed % 3), seed)
 
     plain, session, model = trained(Gated(), batch=batch), running(), compiled(Gated(), dynamic=dynamic)
     assert 0 < off(trained(model, batch=batch), plain) < 0.1
-    assert dynamic or operations(session)
+    assert operations(session)
 
 
 def test_what_waits_waits_in_order():
