@@ -20,6 +20,7 @@ from tests.support.cluster.gangs import GANG, plain_pod
 from tests.support.cluster.replacing import OPERATOR
 from tests.support.cluster.storm import left_sockets_collected
 from tests.support.prometheus import Job, Prometheus, job, prometheus
+from tests.support.turns import in_turn
 from tools.docs.dashboards import dashboard_pages, queries
 from tools.docs.repository import ROOT
 from tools.kube import golang
@@ -28,7 +29,7 @@ from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import READER, account_token, render
 from tools.kube.session import KubectlFailed, eventually
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"), in_turn(0)]
 NO_WAIT = {"consolidation": {"mode": "NoWait"}}
 
 

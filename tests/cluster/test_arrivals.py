@@ -30,11 +30,14 @@ from kompakt_extender.objects import RawEvent, RawList
 from tests.support.cluster.more_machines import more_machines
 from tests.support.cluster.pods import gpu_pod
 from tests.support.cluster.replay import FINISHED, Moment, Stay, free_masks
+from tests.support.turns import in_turn
 from tools.kube.holding import HoldingWatch
 from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import Pair
 from tools.kube.session import ClusterSession, eventually
 from tools.kube.simulated import SimulatedMachine
+
+pytestmark = in_turn(1)
 
 PODS = 200
 SEED = 20261121

@@ -16,6 +16,7 @@ import pytest
 from tests.support import released
 from tests.support.cluster.own_cluster import own_cluster
 from tests.support.registry import Registry, running
+from tests.support.turns import in_turn
 from tools import push
 from tools.kube import simulated
 from tools.kube.binaries import find
@@ -24,6 +25,8 @@ from tools.kube.parts import NAMESPACE, RELEASE, STAND_INS
 from tools.kube.ports import free_ports
 from tools.provenance.layout import Refused
 from tools.provenance.sums import SUMS, sums
+
+pytestmark = in_turn(1)
 
 NAMES = {"charts/kompakt", *(f"kompakt-{part}" for part in released.PARTS)}
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -11,7 +11,10 @@ from kompakt_core import contract as c
 from tests.support.cluster.gangs import plain_pod
 from tests.support.cluster.machines import MACHINES
 from tests.support.cluster.own_cluster import own_cluster
+from tests.support.turns import in_turn
 from tools.kube.session import ClusterSession, KubectlFailed
+
+pytestmark = in_turn(1)
 
 GROUP, NAMESPACE = "on-call", "default"
 # All may do everything by RBAC: what is refused, admission refuses.

@@ -16,9 +16,12 @@ from tests.support.cluster.machines import MACHINES
 from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.replacing import OPERATOR, end_operator
 from tests.support.crds import crd
+from tests.support.turns import in_turn
 from tools.kube.jobs import JobManifest, training_job
 from tools.kube.parts import can_set_hostname
 from tools.kube.session import ClusterSession, KubectlFailed, eventually
+
+pytestmark = in_turn(0)
 
 MARKS = itertools.count()
 BOTH = f"{c.VERSION} {NEXT}"

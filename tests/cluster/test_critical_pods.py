@@ -10,10 +10,13 @@ from kubernetes import client
 
 from tests.support.chart import CHART
 from tests.support.cluster.own_cluster import own_cluster
+from tests.support.turns import in_turn
 from tools.kube import simulated
 from tools.kube.components import control_plane
 from tools.kube.parts import NAMESPACE, RELEASE, STAND_INS
 from tools.kube.session import ClusterSession, eventually
+
+pytestmark = in_turn(0)
 
 CRITICAL = ["system-node-critical", "system-cluster-critical"]
 CONFIG = "apiserver.config.k8s.io/v1"

@@ -13,8 +13,11 @@ from kompakt_core import contract as c
 from kompakt_core.errors import InvalidInput
 from tests.support.cluster.machines import MACHINES
 from tests.support.cluster.own_cluster import own_cluster
+from tests.support.turns import in_turn
 from tools.kube.parts import NAMESPACE
 from tools.kube.session import ClusterSession, eventually
+
+pytestmark = in_turn(1)
 
 # The simulated nodes' machines under their own names, as the chart would have them.
 DESCRIBED = {f"devicePlugin.machines.{name}": name for name in {machine.machine for machine in MACHINES}}

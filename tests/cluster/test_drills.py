@@ -25,13 +25,14 @@ from tests.support.cluster.replacing import OPERATOR
 from tests.support.cluster.stepped_clock import SteppedClock
 from tests.support.cluster.storm import COURSES, Crowd, insisting, left_sockets_collected, orphans
 from tests.support.cluster.waits import LONG
+from tests.support.turns import in_turn
 from tools.kube import kwok
 from tools.kube.holding import HoldingWatch
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.kwok import NEVER_STARTS_ANNOTATION
 from tools.kube.session import eventually
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"), in_turn(1)]
 REFUSALS = float(os.environ.get("KOMPAKT_REFUSALS", "0"))
 FLAPS = int(os.environ.get("KOMPAKT_FLAPS", "3"))
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)

@@ -21,7 +21,10 @@ from kompakt_operator import render
 from tests.support.cluster.manifests import Chance
 from tests.support.cluster.storm import held
 from tests.support.crds import schema
+from tests.support.turns import in_turn
 from tools.kube.session import ClusterSession, eventually
+
+pytestmark = in_turn(0)
 
 JUDGED = int(os.environ.get("KOMPAKT_FUZZ", "1500"))
 RUN = int(os.environ.get("KOMPAKT_FUZZ_RUN", "60"))

@@ -25,12 +25,13 @@ from kompakt_core.contract import RESOURCE
 from tests.support.cluster.hostile_manifests import PATHS, HostileChance, Manifest
 from tests.support.cluster.memory import memory_limit, resident
 from tests.support.cluster.reading import gpus_of
+from tests.support.turns import in_turn
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import Pair, account_token
 from tools.kube.pki import token_kubeconfig
 from tools.kube.session import ClusterSession, eventually
 
-pytestmark = pytest.mark.usefixtures("watched")
+pytestmark = [pytest.mark.usefixtures("watched"), in_turn(1)]
 MANIFESTS = int(os.environ.get("KOMPAKT_HOSTILE", "30"))
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
 STANDING = 50  # manifests after which all that stands of them is deleted

@@ -20,9 +20,12 @@ from tests.support.cluster.older_parts import OlderParts
 from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.storm import LOOK, Crowd, held, orphans
 from tests.support.older import NoHistory, cannot, checked_out
+from tests.support.turns import in_turn
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import can_set_hostname
 from tools.kube.session import ClusterSession, eventually, stays
+
+pytestmark = in_turn(1)
 
 JOBS = int(os.environ.get("KOMPAKT_MIXED_JOBS", "27"))  # three of each kind
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)

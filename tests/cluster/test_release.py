@@ -16,12 +16,15 @@ from tests.support.cluster.own_cluster import own_cluster
 from tests.support.cluster.replacing import end_operator
 from tests.support.cluster.waits import LEASE
 from tests.support.rights import RIGHTS
+from tests.support.turns import in_turn
 from tools.kube import simulated
 from tools.kube.admission import await_policies
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.kwok import SECONDS_ANNOTATION
 from tools.kube.parts import NAMESPACE, RELEASE, ROOT, STAND_INS, can_set_hostname, render
 from tools.kube.session import ClusterSession, KubectlFailed, eventually
+
+pytestmark = in_turn(0)
 
 CHART = ROOT / "charts" / "kompakt"
 NEW_FIELD = "lastRestart"

@@ -25,11 +25,12 @@ from tests.support.cluster.storm import (
     orphans,
     said_of,
 )
+from tests.support.turns import in_turn
 from tools.kube.holding import HoldingWatch
 from tools.kube.parts import Pair
 from tools.kube.session import ClusterSession, eventually, stays
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"), in_turn(0)]
 KILLS = int(os.environ.get("KOMPAKT_KILLS", "50"))
 SEED = int(os.environ.get("KOMPAKT_SEED", "0")) or secrets.randbelow(1 << 31)
 PAUSE = (0.3, 2.5)  # seconds between two kills: a program is killed again while it still takes up its work

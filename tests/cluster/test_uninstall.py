@@ -14,11 +14,14 @@ from kubernetes import client
 
 from kompakt_core.contract import GROUP, JOB_PLURAL
 from tests.support.cluster.own_cluster import own_cluster
+from tests.support.turns import in_turn
 from tools.kube import simulated
 from tools.kube.components import control_plane
 from tools.kube.jobs import JobManifest, apply, training_job
 from tools.kube.parts import NAMESPACE, ROOT, render
 from tools.kube.session import ClusterSession, eventually, stays
+
+pytestmark = in_turn(0)
 
 DEFINITION = f"{JOB_PLURAL}.{GROUP}"
 CRDS = str(ROOT / "crds")
