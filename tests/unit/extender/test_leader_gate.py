@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import queue
+import re
 import sys
 import threading
 import weakref
@@ -99,10 +100,16 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if kind != "leases":
             self.state.done.wait(10)
+        asked = re.search(r"resourceVersion=(\d+)", self.path)
+        if kind == "leases" and asked and int(asked[1]) < self.state.version:
+            self._tell()  # what an earlier watch took, of which the client had given up hope
         while kind == "leases" and self.state.changed():
-            data = json.dumps({"type": "MODIFIED", "object": self.state.lease()[0]}).encode() + b"\n"
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self._tell()
         self.wfile.write(b"0\r\n\r\n")
+
+    def _tell(self) -> None:
+        data = json.dumps({"type": "MODIFIED", "object": self.state.lease()[0]}).encode() + b"\n"
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
