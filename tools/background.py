@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 # Of the session, where the kernel shares processors out among sessions (autogroups), and of the process in its session.
-# A third of what others weigh: with the lowest, tests would wait for minutes while programs are compiled for other levels.
-LOW_PRIORITY = ("sh", "-c", '{ echo 5 > /proc/self/autogroup; } 2> /dev/null; exec nice -n 5 "$@"', "sh")
+# Half of what others weigh: with the lowest, tests would wait for minutes while programs are compiled for other levels.
+LOW_PRIORITY = ("sh", "-c", '{ echo 3 > /proc/self/autogroup; } 2> /dev/null; exec nice -n 3 "$@"', "sh")
 
 
 class BackgroundCommand:

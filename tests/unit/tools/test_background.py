@@ -21,8 +21,8 @@ BEGETS = "import subprocess, sys; child = subprocess.Popen(['sleep', '300']); pr
 def test_it_takes_less_than_others_of_its_session_and_its_session_less_than_others(tmp_path: Path) -> None:
     with BackgroundCommand([sys.executable, "-c", PRIORITIES], tmp_path) as command:
         returncode, text = command.ended()
-    group = "5" if Path("/proc/self/autogroup").exists() else "none"
-    assert (returncode, text.split()) == (0, [str(min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5)), group])
+    group = "3" if Path("/proc/self/autogroup").exists() else "none"
+    assert (returncode, text.split()) == (0, [str(min(19, os.getpriority(os.PRIO_PROCESS, 0) + 3)), group])
 
 
 def test_its_exit_code_and_all_that_it_wrote_are_given(tmp_path: Path) -> None:
