@@ -153,7 +153,7 @@ class Session:
         except Exception as error:
             self.figures.count_raw(f"HookFailed{type(error).__name__}")
         self._budget.stepping()
-        self._watch(Headroom.stepping)
+        self._watch(Headroom.stepping, optimizer)
 
     def _watch(self, moment: Callable[..., None], *what: Any) -> None:
         """Tells the watcher of memory, if there is one; steps that run plainly are none to learn from, nor are those in which a

@@ -43,6 +43,7 @@ class Headroom:
         self._device: Any = None
         self._held = 0
         self._state = 0
+        self._loaded = 0  # bytes of an optimizer's state that were held before, as of a training that goes on
         self._weights: list[Any] = []
         self._linear: list[Any] = []  # those of linear layers
         self._reading: Any = None  # type of what was read for the gradient of a linear operation's weight, which runs now
@@ -134,9 +135,11 @@ class Headroom:
     def _at_least(self, now: int, fixed: int) -> None:
         self._moments[fixed] = max(now, self._moments.get(fixed, 0))
 
-    def stepping(self) -> None:
+    def stepping(self, optimizer: Any) -> None:
         """An optimizer step begins: what it takes besides does not grow with the batch, but what is held meanwhile may."""
         if self._device is not None:
+            if not self._later:
+                self._loaded = sum(map(_bytes, _state(optimizer, self._device)))
             self.look()
             self._growing = max(0, held(self._device) - self._fixed)
 
@@ -147,7 +150,7 @@ class Headroom:
         self._later = True
         self._highest = max(self._highest, peak(self._device))
         self._at_least(self._highest, self._highest - self._growing)
-        self._state = sum(map(_bytes, _state(optimizer, self._device)))
+        self._state = max(0, sum(map(_bytes, _state(optimizer, self._device))) - self._loaded)
         self._count()
         if self._figures.steps >= STEPS:
             self._figures.batch_memory = self._room()
@@ -179,7 +182,7 @@ def _samples(args: tuple[Any, ...]) -> Iterator[Tensor]:
 
 
 def _state(optimizer: Any, device: Any) -> Iterator[Tensor]:
-    """What the optimizer made at its first step, after the first forward pass began."""
+    """What the optimizer keeps of its weights."""
     for state in optimizer.state.values():
         yield from (t for t in state.values() if isinstance(t, torch.Tensor) and t.device == device)
 

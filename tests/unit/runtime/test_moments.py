@@ -122,7 +122,7 @@ class Watched:
             training.to(after)
         makes = training.state if not self.figures.steps and not training.resumed else 0
         training.now = levels[-1] - training.working - makes
-        watcher.stepping()
+        watcher.stepping(optimizer)
         training.to(levels[-1])
         self.figures.steps += 1
         self._make_state(optimizer)
@@ -160,6 +160,7 @@ LAYERS = st.integers(1, 5).flatmap(
 
 @example(Training([4, 4, 4, 4, 556], [0], [0, 0, 0, 283, 0], state=580), 1, 1.0)  # below the optimizer's peak
 @example(Training([1 << 20], [64], [8192], working=1 << 24, linear=True, kept=True), 64, 2.0)  # gradients that stay
+@example(Training([4] * 3, [0], [0] * 3, [0, 5, 0], [0] * 3, state=8, kept=True, resumed=True), 1, 1.0)  # a state that was loaded
 @settings(max_examples=150, deadline=None)
 @given(LAYERS, st.integers(1, 64), st.floats(1.0, 40.0))
 def test_what_is_suggested_fits_whatever_the_moments_are(training, batch, more):
